@@ -1,0 +1,81 @@
+"""`perfmodel models`: list, show and add models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.names import model_names
+from perfmodel.cli.options import catalogue_of
+from perfmodel.errors import SpecError
+from perfmodel.report.models import model_document, model_rows, model_table, model_tables
+from perfmodel.report.output import csv_text, json_text, shown, written
+from perfmodel.specs.catalogue import user_home
+from perfmodel.specs.catalogue_model import catalogue_entry, catalogue_name
+from perfmodel.specs.files import yaml_text
+from perfmodel.specs.hf.files import config_from_path
+
+__all__ = ["models_app"]
+
+models_app = typer.Typer(help="Models: list, show, add a config.json.", no_args_is_help=True)
+
+_Catalog = Annotated[list[Path] | None, typer.Option("--catalog", help="Folder with your own hardware/ and models/.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
+
+
+@models_app.command("list")
+def models_list(
+    pattern: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
+    catalog: _Catalog = None,
+    as_json: _Json = False,
+    as_csv: _Csv = False,
+) -> None:
+    """List models with total and active parameters and KV bytes a token."""
+    rows = model_rows(catalogue_of(catalog), pattern.lower())
+    if as_json:
+        print(json_text(rows))
+    elif as_csv:
+        print(csv_text(rows), end="")
+    else:
+        shown(model_table(rows))
+
+
+@models_app.command("show")
+def models_show(
+    name: Annotated[str, typer.Argument(help="Model name, or a config.json.", autocompletion=model_names)],
+    catalog: _Catalog = None,
+    as_json: _Json = False,
+) -> None:
+    """Show what a model is made of: layers, parameters by part, active parameters by convention, KV cache, sources."""
+    catalogue = catalogue_of(catalog)
+    document = model_document(catalogue, name)
+    if as_json:
+        print(json_text(document))
+    else:
+        shown(*model_tables(document))
+
+
+@models_app.command("add")
+def models_add(
+    config: Annotated[Path, typer.Argument(help="A Hugging Face config.json, or the folder that holds it.")],
+    name: Annotated[str | None, typer.Option("--name", help="Name in the catalogue.")] = None,
+    source: Annotated[str, typer.Option("--source", help="Where the config is from.")] = "config.json of the user",
+    home: Annotated[
+        Path | None, typer.Option("--catalog", help="Folder to add it to; your user folder without it.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file of that name.")] = False,
+) -> None:
+    """Read a config.json, check that it makes a model, and write a catalogue file."""
+    data = config_from_path(config)
+    own = name or catalogue_name(
+        str(data.get("_name_or_path") or (config if config.is_dir() else config.resolve().parent).name)
+    )
+    entry = catalogue_entry(data, own, source)
+    target = (home or user_home()) / "models" / f"{own}.yaml"
+    if target.exists() and not force:
+        raise SpecError(f"{target} exists", cure="Give --force to replace it.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    print(f"added {own}: {written(target, yaml_text(entry))}")

@@ -1,0 +1,124 @@
+"""What a kernel costs on a device: launch, then the soft maximum of arithmetic and memory traffic.
+
+    t = launch + (flop / (compute_frac x peak)) (+)q (bytes / (memory_frac x bandwidth)),   x (+)q y = (x^q + y^q)^(1/q)
+
+Source: the roofline model, with a q-norm for the knee. Without a knee coefficient the maximum is hard. Bytes are
+those that main memory must move at least once, split by what they are, so that the bottleneck has a name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, larger, leaf, slowest, soft_slowest, total
+from perfmodel.specs.calibration import CalibratedDevice
+from perfmodel.work.kernel import Work
+
+__all__ = ["KernelPrices"]
+
+COMPUTE = Law("flop / (compute_frac x peak_flop_per_s)", "roofline")
+MEMORY = Law("bytes / (memory_frac x bandwidth_bytes_per_s)", "roofline")
+LAUNCH = Law("n_launches x launch_s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Effective rates for one kernel class, dtype and engine, with what the explanation shows."""
+
+    s_per_flop: float
+    s_per_byte: float
+    launch_s: float
+    knee: float | None
+    min_rows: float
+    cached_bytes: float
+    compute: tuple[Coefficient, ...]
+    memory: tuple[Coefficient, ...]
+    launch: tuple[Coefficient, ...]
+    compute_inputs: tuple[tuple[str, Num], ...]
+    memory_inputs: tuple[tuple[str, Num], ...]
+    launch_inputs: tuple[tuple[str, Num], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPrices:
+    """Prices kernels on one calibrated device; rates are looked up once per kernel class."""
+
+    device: CalibratedDevice
+    _rates: dict[tuple[str, str, str], _Rates] = field(default_factory=dict)
+
+    def time(self, work: Work) -> Estimate:
+        """Return the time of one kernel as a tree; monotone in every count of `work`."""
+        rates = self._rates_for(work)
+        flop = work.flop
+        if work.rows is not None and rates.min_rows > 0:
+            flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + 1e-300))
+        compute = leaf(
+            "compute",
+            flop * rates.s_per_flop,
+            bound=Bound.COMPUTE,
+            law=COMPUTE,
+            inputs=(("flop", flop), *rates.compute_inputs),
+            coefficients=rates.compute,
+        )
+        parts = (compute, self._memory(work, rates))
+        busy = slowest("busy", parts) if rates.knee is None else soft_slowest("busy", parts, rates.knee)
+        launch = leaf(
+            "launch",
+            work.n_launches * rates.launch_s,
+            bound=Bound.LAUNCH,
+            law=LAUNCH,
+            inputs=(("n_launches", work.n_launches), *rates.launch_inputs),
+            coefficients=rates.launch,
+        )
+        return total(work.name, (launch, busy))
+
+    def _memory(self, work: Work, rates: _Rates) -> Estimate:
+        if rates.cached_bytes:
+            missed = larger(work.n_bytes - rates.cached_bytes, 0.0) * rates.s_per_byte
+            return leaf("uncached", missed, bound=Bound.WEIGHT_READ, law=MEMORY, inputs=rates.memory_inputs)
+        leaves = tuple(
+            Estimate(
+                name,
+                n_bytes * rates.s_per_byte,
+                bound=bound,
+                law=MEMORY,
+                inputs=(("bytes", n_bytes), *rates.memory_inputs),
+                coefficients=rates.memory,
+            )
+            for name, n_bytes, bound in (
+                ("weights", work.weight_bytes, Bound.WEIGHT_READ),
+                ("kv", work.kv_bytes, Bound.KV_READ),
+                ("activations", work.io_bytes, Bound.ACTIVATION_IO),
+            )
+            if n_bytes is not None
+        )
+        return leaves[0] if len(leaves) == 1 else total("memory", leaves)
+
+    def _rates_for(self, work: Work) -> _Rates:
+        key = (work.kernel, work.dtype, work.engine)
+        found = self._rates.get(key)
+        if found is None:
+            found = self._rates[key] = self._looked_up(work)
+        return found
+
+    def _looked_up(self, work: Work) -> _Rates:
+        fit, spec = self.device.kernel(work.kernel), self.device.device
+        peak, bandwidth = spec.peak_flop_per_s(work.dtype, work.engine), spec.dram_bytes_per_s
+        is_bound = self.device.calibration.status == "bound"
+        if is_bound:
+            peak = peak * spec.clock_headroom
+        scatter = (Coefficient(f"{work.kernel}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
+        return _Rates(
+            s_per_flop=1.0 / (fit.compute.value * peak),
+            s_per_byte=1.0 / (fit.memory.value * bandwidth),
+            launch_s=fit.launch.value,
+            knee=fit.knee,
+            min_rows=fit.min_rows,
+            cached_bytes=spec.l2_bytes if is_bound else 0.0,
+            compute=(fit.compute, *scatter),
+            memory=(fit.memory, *scatter),
+            launch=(fit.launch,),
+            compute_inputs=(("compute_frac", fit.compute.value), ("peak_flop_per_s", peak)),
+            memory_inputs=(("memory_frac", fit.memory.value), ("bandwidth_bytes_per_s", bandwidth)),
+            launch_inputs=(("launch_s", fit.launch.value),),
+        )

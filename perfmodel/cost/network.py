@@ -1,0 +1,143 @@
+"""What a message costs on a fabric: latency + bandwidth forms of the usual algorithms.
+
+With n ranks, S bytes on each, W bytes/s that one device sends one way, a latency l per step and a start s per call:
+
+    ring all-reduce      s + 2 (n-1) l + 2 (n-1)/n S/W
+    two-shot all-reduce  s + 2 l       + 2 (n-1)/n S/W     (every peer reached directly: switch or full mesh)
+    one-shot all-reduce  s + l         + (n-1) S/W
+    in-switch            s + 2 l       + S/W
+    all-gather, reduce-scatter  s + steps l + (n-1)/n S/W   (S = gathered buffer)
+    all-to-all           s + l + (n-1)/n S/W
+    point to point       s + l + S/W
+
+Over several levels an all-reduce is a reduce-scatter inside, an all-reduce between, an all-gather inside. One rank
+costs nothing by the same formulas. In a full mesh a message between two devices uses their one direct link; a root
+shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources: Hockney; Thakur et al.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.errors import InfeasibleError
+from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, repeated, total
+from perfmodel.specs.calibration import CalibratedDevice
+from perfmodel.specs.system import Fabric, System
+from perfmodel.work.kernel import Message
+
+__all__ = ["NetworkPrices"]
+
+START = Law("start_s + n_steps x latency_s", "hockney")
+TRANSFER = Law("bytes_sent / (bandwidth_frac x bandwidth_bytes_per_s)", "thakur")
+
+_DIRECT = ("switch", "full_mesh", "pair")
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkPrices:
+    """Prices messages on the fabrics of a system."""
+
+    system: System | None
+    device: CalibratedDevice
+
+    def time(self, message: Message) -> Estimate:
+        """Return the time of one message; raises InfeasibleError where no wire joins the ranks."""
+        if message.n_ranks <= 1:
+            return leaf(message.name, message.n_bytes * 0.0, bound=Bound.LINK, law=TRANSFER)
+        levels = self._levels(message)
+        if len(levels) == 1:
+            return self._flat(message.name, message.op, message.n_bytes, *levels[0])
+        return self._hierarchical(message, levels)
+
+    def _levels(self, message: Message) -> list[tuple[Fabric, int]]:
+        """Return the fabrics that the ranks span with the number of ranks (or groups) that each joins."""
+        fabrics = self.system.fabrics if self.system else ()
+        levels: list[tuple[Fabric, int]] = []
+        joined, stride = 1, message.stride
+        for fabric in fabrics:
+            reach = max(1, min(message.n_ranks, fabric.n_devices // stride))
+            if reach > joined:
+                levels.append((fabric, -(-reach // joined)))
+                joined = reach
+            if joined >= message.n_ranks:
+                return levels
+        where = self.system.title if self.system else f"a single {self.device.device.title}"
+        raise InfeasibleError(
+            f"{message.n_ranks} ranks must exchange {message.op.replace('_', '-')} messages, but no wire joins them",
+            where=where,
+            got=f"fabrics for {max((f.n_devices for f in fabrics), default=1)} devices",
+            expected=f"at least {message.n_ranks * message.stride}",
+            cure="Choose a larger system or fewer ranks.",
+        )
+
+    def _flat(self, name: str, op: str, n_bytes: Num, fabric: Fabric, n: int) -> Estimate:
+        if op == "all_reduce":
+            return self._all_reduce(name, n_bytes, fabric, n)
+        steps, sent = {
+            "all_gather": (1 if fabric.topology in _DIRECT else n - 1, (n - 1) / n),
+            "reduce_scatter": (1 if fabric.topology in _DIRECT else n - 1, (n - 1) / n),
+            "all_to_all": (1, (n - 1) / n),
+            "point_to_point": (1, 1.0),
+        }[op]
+        peers = 1 if op == "point_to_point" else n - 1
+        return self._algorithm(name, n_bytes, fabric, steps=steps, sent=sent, peers=peers)
+
+    def _all_reduce(self, name: str, n_bytes: Num, fabric: Fabric, n: int) -> Estimate:
+        ring_peers = 1 if fabric.topology == "full_mesh" else n - 1
+        ways = [self._algorithm("ring", n_bytes, fabric, steps=2 * (n - 1), sent=2 * (n - 1) / n, peers=ring_peers)]
+        if fabric.topology in _DIRECT:
+            ways.append(self._algorithm("two_shot", n_bytes, fabric, steps=2, sent=2 * (n - 1) / n, peers=n - 1))
+            ways.append(self._algorithm("one_shot", n_bytes, fabric, steps=1, sent=float(n - 1), peers=n - 1))
+        if fabric.reduces_in_switch and self.device.calibration.is_physics_only:
+            ways.append(self._algorithm("in_switch", n_bytes, fabric, steps=2, sent=1.0, peers=n - 1))
+        return quickest(name, tuple(ways))
+
+    def _algorithm(self, name: str, n_bytes: Num, fabric: Fabric, *, steps: int, sent: float, peers: int) -> Estimate:
+        start, frac, scatter = self.device.collective(fabric.kind)
+        nominal = fabric.bandwidth_per_direction.value
+        usable = nominal * min(1.0, peers / (fabric.n_devices - 1)) if fabric.topology == "full_mesh" else nominal
+        share = min(frac.value, fabric.efficiency.value) if fabric.efficiency and frac.value < 1 else frac.value
+        noise = (Coefficient(f"{fabric.kind}.scatter", 1.0, scatter),) if scatter > 0 else ()
+        latency = 0.0 if self.device.calibration.is_physics_only else fabric.latency.value
+        return total(
+            name,
+            (
+                leaf(
+                    "start",
+                    start.value + steps * latency + n_bytes * 0.0,
+                    bound=Bound.LINK,
+                    law=START,
+                    inputs=(("start_s", start.value), ("n_steps", float(steps)), ("latency_s", latency)),
+                    coefficients=(start, *noise),
+                ),
+                leaf(
+                    "transfer",
+                    n_bytes * (sent / (share * usable)),
+                    bound=Bound.LINK,
+                    law=TRANSFER,
+                    inputs=(
+                        ("bytes_sent", n_bytes * sent),
+                        ("bandwidth_frac", share),
+                        ("bandwidth_bytes_per_s", usable),
+                    ),
+                    coefficients=(frac, *noise),
+                ),
+            ),
+        )
+
+    def _hierarchical(self, message: Message, levels: list[tuple[Fabric, int]]) -> Estimate:
+        (inner, n_inner), *outer = levels
+        if message.op == "all_reduce":
+            scatter = self._flat("reduce_scatter_inside", "reduce_scatter", message.n_bytes, inner, n_inner)
+            shard = message.n_bytes * (1.0 / n_inner)
+            between = [self._flat(f"all_reduce_{f.name}", "all_reduce", shard, f, n) for f, n in outer]
+            gather = self._flat("all_gather_inside", "all_gather", message.n_bytes, inner, n_inner)
+            return total(message.name, (scatter, *between, gather))
+        if message.op == "point_to_point":
+            fabric, _ = levels[-1]
+            return self._flat(message.name, message.op, message.n_bytes, fabric, 2)
+        parts, shard = [], message.n_bytes
+        for fabric, n in reversed(levels):
+            parts.append(self._flat(f"{message.op}_{fabric.name}", message.op, shard, fabric, n))
+            shard = shard if message.op == "all_to_all" else shard * (1.0 / n)
+        return total(message.name, tuple(parts)) if len(parts) > 1 else repeated(message.name, parts[0], 1.0)

@@ -1,0 +1,310 @@
+"""One serving benchmark in normal form, whatever tool ran it: its rows, its identities, and reasons to distrust it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from perfmodel.errors import MeasurementError, SpecError, UnknownNameError
+from perfmodel.measure.importers.base import Context, Imported, named_rows
+from perfmodel.measure.row import Row
+from perfmodel.specs.catalogue import Catalogue
+
+__all__ = ["ServingRun", "imported_serving", "model_and_scheme", "serving_doubts", "serving_facts"]
+
+METRICS: Final = ("ttft", "tpot", "itl", "e2e")
+_LITTLE_SLACK: Final = 0.05
+_LITTLE_IDLE: Final = 0.5
+_IDENTITY_SLACK: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingRun:
+    """What a client saw. `latency_s` maps (ttft | tpot | itl | e2e, mean | std | p50 | p99 | ...) to seconds.
+
+    Requested lengths are what the client asked for; what it got stands in the totals. `request_rate_per_s` may be
+    infinite: all requests at once, held back only by `max_concurrency`.
+    """
+
+    model: str = ""
+    runtime: str = ""
+    n_prompts: float | None = None
+    completed: float | None = None
+    failed: float | None = None
+    duration_s: float | None = None
+    total_input_tokens: float | None = None
+    total_output_tokens: float | None = None
+    retokenized_output_tokens: float | None = None
+    requested_input_tokens: float | None = None
+    requested_output_tokens: float | None = None
+    max_concurrency: float | None = None
+    request_rate_per_s: float | None = None
+    requests_per_s: float | None = None
+    output_tokens_per_s: float | None = None
+    peak_concurrency: float | None = None
+    latency_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    acceptance_frac: float | None = None
+    acceptance_length: float | None = None
+    n_drafts: float | None = None
+    n_draft_tokens: float | None = None
+    n_accepted_tokens: float | None = None
+    stated: Mapping[str, Any] = field(default_factory=dict)
+    """Columns that the file states beside the run: tp, device, quantization, ..."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_asked(self) -> float | None:
+        """Requests sent, as far as the file tells."""
+        if self.n_prompts is not None:
+            return self.n_prompts
+        return None if self.completed is None or self.failed is None else self.completed + self.failed
+
+    @property
+    def success_frac(self) -> float | None:
+        """Share of requests that succeeded; None where the file does not tell."""
+        asked = self.n_asked
+        return None if not asked or self.completed is None else min(1.0, self.completed / asked)
+
+    @property
+    def mean_input_tokens(self) -> float | None:
+        """Prompt tokens of a finished request: from the totals, else as requested."""
+        return _share(self.total_input_tokens, self.completed) or self.requested_input_tokens
+
+    @property
+    def mean_output_tokens(self) -> float | None:
+        """Generated tokens of a finished request: from the totals, else as requested."""
+        return _share(self.total_output_tokens, self.completed) or self.requested_output_tokens
+
+    @property
+    def finished_per_s(self) -> float | None:
+        """Requests finished per second."""
+        return _share(self.completed, self.duration_s) or self.requests_per_s
+
+    @property
+    def mean_e2e_s(self) -> float | None:
+        """Mean time of a request: as stated, else TTFT and the other tokens at TPOT."""
+        stated = self.latency_s.get(("e2e", "mean"))
+        ttft, tpot = self.latency_s.get(("ttft", "mean")), self.latency_s.get(("tpot", "mean"))
+        if stated or ttft is None or tpot is None or not self.mean_output_tokens:
+            return stated
+        return ttft + (self.mean_output_tokens - 1.0) * tpot
+
+    @property
+    def little_concurrency(self) -> float | None:
+        """Mean number of requests in flight by Little's law: finished per second x mean time of one."""
+        if self.finished_per_s is None or self.mean_e2e_s is None:
+            return None
+        return self.finished_per_s * self.mean_e2e_s
+
+    @property
+    def implied_prefill_tokens_per_s(self) -> float | None:
+        """Prompt tokens per second of the run: prefill was at least this fast if every prompt was read."""
+        return _share(self.total_input_tokens, self.duration_s)
+
+    @property
+    def speculates(self) -> bool:
+        """Whether the run reports accepted draft tokens."""
+        return bool(self.n_drafts or (self.acceptance_length and self.acceptance_length > 1))
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole or not math.isfinite(whole) else part / whole
+
+
+def serving_facts(run: ServingRun) -> dict[str, Any]:
+    """Return derived figures of a run by name, without those that the file does not allow."""
+    tpot, itl = run.latency_s.get(("tpot", "mean")), run.latency_s.get(("itl", "mean"))
+    drafts = run.n_drafts
+    facts: dict[str, Any] = {
+        "success_frac": run.success_frac,
+        "mean_input_tokens": run.mean_input_tokens,
+        "mean_output_tokens": run.mean_output_tokens,
+        "little_concurrency": run.little_concurrency,
+        "implied_prefill_tokens_per_s": run.implied_prefill_tokens_per_s,
+        "output_tokens_per_s": run.output_tokens_per_s or _share(run.total_output_tokens, run.duration_s),
+        "itl_over_tpot": _share(itl, tpot),
+        "draft_tokens_per_step": _share(run.n_draft_tokens, drafts),
+        "acceptance_frac": _share(run.n_accepted_tokens, run.n_draft_tokens) or run.acceptance_frac,
+        "acceptance_length": _acceptance_length(run),
+        "drafts_plus_accepted": None
+        if drafts is None or run.n_accepted_tokens is None
+        else drafts + run.n_accepted_tokens,
+        "peak_concurrency": run.peak_concurrency,
+        "duration_s": run.duration_s,
+        "completed": run.completed,
+        "model": run.model or None,
+        **run.extra,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _acceptance_length(run: ServingRun) -> float | None:
+    """Return tokens gained per verified step: accepted drafts and the one that the model adds itself."""
+    accepted = _share(run.n_accepted_tokens, run.n_drafts)
+    return run.acceptance_length if accepted is None else 1.0 + accepted
+
+
+def serving_doubts(run: ServingRun, *, min_success_frac: float = 0.95) -> tuple[list[str], list[str]]:
+    """Return (reasons why the run must not be fitted, warnings)."""
+    return [*_broken(run, min_success_frac)], [*_odd(run)]
+
+
+def _broken(run: ServingRun, min_success_frac: float) -> list[str]:
+    reasons = []
+    if run.success_frac is not None and run.success_frac < min_success_frac:
+        reasons.append(
+            f"only {run.completed:g} of {run.n_asked:g} requests succeeded; rates and times describe a server that failed"
+        )
+    if run.completed == 0:
+        reasons.append("no request succeeded")
+    ttft = run.latency_s.get(("ttft", "mean"))
+    if ttft is not None and ttft <= 0 and run.completed:
+        speed = run.implied_prefill_tokens_per_s
+        implied = f" ({speed:,.0f} prompt tokens/s implied)" if speed else ""
+        reasons.append(
+            f"time to first token is zero{implied}: inputs over the server limit were rejected, client counted them"
+        )
+    if run.retokenized_output_tokens == 0 and run.total_output_tokens:
+        reasons.append(
+            "no output was left after re-tokenising: the server sent no text, client counted requested lengths"
+        )
+    return reasons
+
+
+def _odd(run: ServingRun) -> list[str]:
+    warnings = [*_length_doubts(run), *_little_doubts(run), *_identity_doubts(run)]
+    itl, tpot = run.latency_s.get(("itl", "mean")), run.latency_s.get(("tpot", "mean"))
+    if itl and tpot and itl > 1.3 * tpot:
+        length = _acceptance_length(run)
+        why = (
+            f"{length:.2f} tokens come per step"
+            if length
+            else "several tokens arrive together (speculation, or chunked streaming)"
+        )
+        warnings.append(
+            f"time between tokens as seen (ITL) is {itl / tpot:.2f} x TPOT: {why}; compare predictions with TPOT"
+        )
+    if run.speculates:
+        warnings.append("speculative decoding was on: TPOT is not the time of one decode step")
+    if run.n_prompts and run.max_concurrency and run.n_prompts < 2 * run.max_concurrency:
+        warnings.append("fewer than two requests per slot: start and end of the run weigh heavily")
+    return warnings
+
+
+def _length_doubts(run: ServingRun) -> list[str]:
+    pairs = (
+        ("input", run.mean_input_tokens, run.requested_input_tokens),
+        ("output", run.mean_output_tokens, run.requested_output_tokens),
+    )
+    return [
+        f"{side} tokens per request are {real:.0f}, not the {asked:.0f} that were requested: the real ones are used"
+        for side, real, asked in pairs
+        if real and asked and abs(real / asked - 1) > 0.05
+    ]
+
+
+def _little_doubts(run: ServingRun) -> list[str]:
+    little, limit = run.little_concurrency, run.max_concurrency
+    if little is None or not limit or not math.isfinite(limit):
+        return []
+    if little > limit * (1 + _LITTLE_SLACK):
+        return [
+            f"Little's law gives {little:.1f} requests in flight, more than the limit of {limit:g}: the figures disagree"
+        ]
+    if little < limit * _LITTLE_IDLE and run.request_rate_per_s == math.inf:
+        return [f"Little's law gives {little:.1f} requests in flight on average, far below the limit of {limit:g}"]
+    return []
+
+
+def _identity_doubts(run: ServingRun) -> list[str]:
+    computed = _share(run.total_output_tokens, run.duration_s)
+    if computed and run.output_tokens_per_s and abs(computed / run.output_tokens_per_s - 1) > _IDENTITY_SLACK:
+        return [
+            f"output throughput is printed as {run.output_tokens_per_s:.1f} tokens/s, "
+            f"tokens over duration give {computed:.1f}"
+        ]
+    return []
+
+
+def model_and_scheme(word: str) -> tuple[str, str]:
+    """Return (catalogue name, weight scheme) of what a tool calls a model; the path's tail where it is not known.
+
+    >>> model_and_scheme("/data/weights/Qwen2.5-7B-Instruct-AWQ/")
+    ('qwen2.5-7b', 'awq-int4-g128')
+    """
+    cached = re.search(r"models--([^/\\]+?)--([^/\\]+)", word)
+    parts = [part for part in re.split(r"[/\\]", word.strip()) if part]
+    tail = cached[2] if cached else (parts[-1] if parts else "")
+    catalogue = Catalogue.standard()
+    for candidate in dict.fromkeys((*("/".join(parts[-2:]),) * (len(parts) > 1), tail)):
+        if candidate and not candidate.endswith((".json", ".yaml")):
+            try:
+                choice = catalogue.model(candidate)
+            except (UnknownNameError, SpecError):
+                continue
+            return choice.model.name, choice.scheme
+    return tail.lower(), ""
+
+
+def _load(run: ServingRun, context: Context) -> dict[str, float]:
+    """Return concurrency and rate as the table holds them: an infinite rate needs no mention beside a concurrency."""
+    load: dict[str, float] = {}
+    batch = context.batch if context.batch is not None else run.max_concurrency
+    if batch:
+        load["batch"] = batch
+    rate = run.request_rate_per_s
+    if rate is not None and (math.isfinite(rate) or not batch):
+        load["request_rate_per_s"] = rate
+    return load
+
+
+def _run_rows(run: ServingRun, context: Context, *, status: str, note: str) -> list[Row]:
+    name, scheme = model_and_scheme(run.model) if run.model else ("", "")
+    named = context.filled(model=name, quantization=scheme, runtime=run.runtime, **run.stated)
+    cells = {**named.cells(), **_load(run, context)}
+    cells.setdefault("input_tokens", run.mean_input_tokens)
+    cells.setdefault("output_tokens", run.mean_output_tokens)
+    base = Row(kind="serve", status=status, note=note, **cells)
+    rows = []
+    std = {metric: run.latency_s.get((metric, "std")) for metric in METRICS}
+    for (metric, stat), value in run.latency_s.items():
+        if metric in METRICS and stat != "std" and value > 0:
+            spread = std[metric] if stat == "mean" and run.completed else None
+            error = spread / math.sqrt(run.completed) if spread and run.completed else None
+            op = "" if stat == "mean" else stat
+            rows.append(base.with_columns(metric=f"{metric}_s", value=value, op=op, stderr=error))
+    rates = {
+        "output_tokens_per_s": _share(run.total_output_tokens, run.duration_s) or run.output_tokens_per_s,
+        "requests_per_s": run.finished_per_s,
+    }
+    rows += [base.with_columns(metric=metric, value=value) for metric, value in rates.items() if value and value > 0]
+    if run.speculates:
+        length = _acceptance_length(run)
+        rows += [base.with_columns(kind="counter", op="acceptance_length", metric="1", value=length)] if length else []
+    return rows
+
+
+def imported_serving(runs: Sequence[ServingRun], context: Context, format_name: str) -> Imported:
+    """Return several runs as measurements; a run that must not be fitted has status invalid and says why."""
+    rows: list[Row] = []
+    warnings: list[str] = []
+    facts: list[dict[str, Any]] = []
+    usable = True
+    for i, run in enumerate(runs):
+        broken, odd = serving_doubts(run, min_success_frac=context.min_success_frac)
+        label = f"run {i + 1}: " if len(runs) > 1 else ""
+        warnings += [f"{label}{sentence}" for sentence in (*broken, *odd)]
+        usable &= not broken
+        status = "invalid" if broken else ("suspect" if run.speculates else "ok")
+        rows += _run_rows(run, context, status=status, note="; ".join((*broken, *odd)))
+        facts.append({**serving_facts(run), "usable_for_fit": not broken})
+    if not rows and usable:
+        raise MeasurementError(
+            f"{context.name} holds no result", got="no latency and no throughput", expected="a finished benchmark run"
+        )
+    merged = {**(facts[0] if len(facts) == 1 else {}), "runs": tuple(facts)}
+    named = named_rows(rows, context, format_name)
+    return Imported(format=format_name, rows=named, facts=merged, warnings=tuple(warnings), usable_for_fit=usable)

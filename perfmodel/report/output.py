@@ -1,0 +1,73 @@
+"""Ways out: a table for people, JSON or CSV for programs. Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["console", "csv_text", "json_text", "progress", "shown", "written"]
+
+
+def json_text(document: Mapping[str, Any] | Sequence[Any]) -> str:
+    """Return a document as JSON; numbers are finite and in base units."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV with a header; the columns are those of all rows, in order of first use."""
+    from io import StringIO
+
+    listed = list(rows)
+    columns = list(dict.fromkeys(key for row in listed for key in row))
+    out = StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(listed)
+    return out.getvalue()
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a rich console that stays readable in a pipe."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 118, highlight=False, soft_wrap=False)
+
+
+def shown(*parts: RenderableType) -> None:
+    """Print renderables to stdout."""
+    out = console()
+    for part in parts:
+        out.print(part)
+
+
+def written(path: Path, text: str) -> Path:
+    """Write text to a file and return its path; raises SpecError where that cannot be done."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SpecError(
+            f"{path} cannot be written", got=error.strerror or str(error), expected="a writable place"
+        ) from error
+    return path
+
+
+@contextmanager
+def progress(label: str, n_total: int) -> Iterator[Any]:
+    """Give a function that advances a progress bar on stderr; silent where stderr is no terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task(label, total=n_total)
+        yield lambda n_done: bar.advance(task, n_done)

@@ -1,0 +1,58 @@
+"""Blocks of a sweep written as CSV or JSON, block by block, so that a large grid is never one text in memory."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+from perfmodel.errors import SpecError
+from perfmodel.report.output import json_text
+from perfmodel.step.grid import Block
+
+__all__ = ["sweep_written"]
+
+
+def sweep_written(blocks: Iterator[Block], output: Path | None, *, as_json: bool) -> None:
+    """Write all blocks to a file or stdout; a file appears only once it is whole."""
+    first = next(blocks, None)
+    every = chain([first] if first is not None else [], blocks)
+    if output is None:
+        _write(every, sys.stdout, as_json=as_json)
+        return
+    partial = output.with_name(output.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            _write(every, file, as_json=as_json)
+        partial.replace(output)
+    except OSError as error:
+        raise SpecError(
+            f"{output} cannot be written", got=error.strerror or str(error), expected="a writable place"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"wrote {output}", file=sys.stderr)
+
+
+def _rows(block: Block) -> Iterator[dict[str, Any]]:
+    if block.error:
+        yield {**block.names, "error": block.error}
+        return
+    names = list(block.columns)
+    for values in zip(*(block.columns[name].tolist() for name in names), strict=True):
+        yield {**block.names, **dict(zip(names, values, strict=True)), "error": ""}
+
+
+def _write(blocks: Iterator[Block], file: IO[str], *, as_json: bool) -> None:
+    if as_json:
+        file.write(json_text({"rows": [row for block in blocks for row in _rows(block)]}) + "\n")
+        return
+    held = list(blocks)
+    columns = list(dict.fromkeys(key for block in held for key in (*block.names, *block.columns, "error")))
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    for block in held:
+        writer.writerows(_rows(block))

@@ -1,0 +1,1 @@
+"""Descriptions: hardware, models, software, layouts, and where they live."""

@@ -1,0 +1,299 @@
+"""Where descriptions live, and how a name finds one.
+
+Homes, first match wins: folders given by the caller, the user's data folder, and what perfmodel ships. Each home has
+`hardware/` (devices and systems), `hardware/runtimes/`, `hardware/calibration/`, `models/` and `models/quantization/`.
+A file's own name is its canonical name; other spellings stand in its `names`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel
+
+from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.specs.calibration import Calibration
+from perfmodel.specs.catalogue_model import model_from_catalogue
+from perfmodel.specs.device import Device
+from perfmodel.specs.files import data_from_text, read_data, read_spec, read_text
+from perfmodel.specs.hf.files import config_from_path
+from perfmodel.specs.hf_config import model_from_config
+from perfmodel.specs.model import FixedWork, Model
+from perfmodel.specs.quantization import Scheme, scheme_by_name
+from perfmodel.specs.runtime import Runtime
+from perfmodel.specs.system import System
+
+__all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
+
+Kind = Literal["hardware", "runtime", "calibration", "model", "scheme"]
+
+_FOLDERS: Final[dict[Kind, str]] = {
+    "hardware": "hardware",
+    "runtime": "hardware/runtimes",
+    "calibration": "hardware/calibration",
+    "model": "models",
+    "scheme": "models/quantization",
+}
+_WORDS: Final[dict[Kind, str]] = {
+    "hardware": "device or system",
+    "runtime": "runtime",
+    "calibration": "calibration",
+    "model": "model",
+    "scheme": "quantisation",
+}
+_HEADER = re.compile(r"^(name|names|hf_id|kind|title):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
+_COUNTED = re.compile(r"^\s*(\d+)\s*(?:x|\*|×)\s*(.+)$", re.IGNORECASE)
+_QUANTISED_SUFFIX: Final = (
+    (re.compile(r"-(gptq)[-_]?int8$"), "gptq-int8"),
+    (re.compile(r"-(gptq)([-_]?(int4|4bit))?(-128g)?$"), "gptq-int4-g128"),
+    (re.compile(r"-(awq)([-_]?(int4|4bit))?(-marlin)?$"), "awq-int4-g128"),
+    (re.compile(r"-(quantized\.)?w8a8(-int8)?$"), "w8a8"),
+    (re.compile(r"-(quantized\.)?w4a16$"), "marlin-int4-g128"),
+    (re.compile(r"-(fp8)(-dynamic)?(-kv)?$"), "fp8"),
+    (re.compile(r"-(nvfp4|fp4)(-v\d+)?$"), "nvfp4"),
+    (re.compile(r"-(mxfp4)$"), "mxfp4"),
+    (re.compile(r"-(bnb-4bit|unsloth-bnb-4bit|nf4)$"), "bnb-nf4"),
+    (re.compile(r"-(q4_k_m|q8_0|q4_0|q6_k|q5_k_m)(-gguf)?$"), r"\1"),
+)
+_TUNING_SUFFIX: Final = re.compile(
+    r"-(instruct|chat|base|it|hf|bf16|fp16|thinking|0528|0324|v0\.[123]|2507|2024\d{4})$"
+)
+
+S = TypeVar("S", bound=BaseModel)
+
+
+def builtin_home() -> Path:
+    """Return the folder with what perfmodel ships: inside the package when installed, the checkout otherwise."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "data"
+    return installed if installed.is_dir() else package.parent
+
+
+def user_home() -> Path:
+    """Return the user's own catalogue folder (it need not exist)."""
+    from platformdirs import user_data_path
+
+    return user_data_path("perfmodel", appauthor=False)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a hardware name stands for: a device, the system where one was named, the count where one was given."""
+
+    device: Device
+    system: System | None = None
+    n_devices: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """What a model name stands for: the model, the weight scheme that the name or config implies, and remarks."""
+
+    model: Model
+    scheme: str
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """All homes together. Lookups read files anew; keep the object where many are needed."""
+
+    homes: tuple[Path, ...]
+    _headers: dict[Path, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def standard(cls, folders: Sequence[Path] = ()) -> Catalogue:
+        """Return the catalogue of the given folders, the user's own and the built-in one."""
+        for folder in folders:
+            if not folder.is_dir():
+                raise SpecError(
+                    f"catalogue folder {folder} does not exist", expected="a folder with hardware/ or models/"
+                )
+        return cls((*folders, user_home(), builtin_home()))
+
+    def paths(self, kind: Kind) -> dict[str, Path]:
+        """Return canonical name -> file for one kind, in alphabetical order; earlier homes hide later ones."""
+        found: dict[str, Path] = {}
+        for home in reversed(self.homes):
+            folder = home / _FOLDERS[kind]
+            if folder.is_dir():
+                found |= {path.stem: path for path in folder.glob("*.yaml")}
+        return dict(sorted(found.items()))
+
+    def headers(self, kind: Kind) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield (canonical name, {name, names, hf_id, kind, title}) without reading whole files as YAML."""
+        for name, path in self.paths(kind).items():
+            yield name, self._header(path)
+
+    def _header(self, path: Path) -> Mapping[str, Any]:
+        if path not in self._headers:
+            lines = [match[0] for match in _HEADER.finditer(read_text(path))]
+            self._headers[path] = data_from_text("\n".join(lines) or "name: ''", str(path))
+        return self._headers[path]
+
+    def spellings(self, kind: Kind) -> dict[str, str]:
+        """Return every spelling, in lower case, with the canonical name that it stands for."""
+        result: dict[str, str] = {}
+        for name, header in self.headers(kind):
+            others = [str(n) for n in header.get("names") or ()]
+            hf_id = header.get("hf_id")
+            if hf_id:
+                others += [str(hf_id), str(hf_id).rsplit("/", 1)[-1]]
+            for spelling in others:
+                result.setdefault(_plain(spelling), name)
+        return result | {name: name for name in self.paths(kind)}
+
+    def path(self, kind: Kind, name: str) -> Path:
+        """Return the file behind a name or alias; raises UnknownNameError that offers near ones."""
+        wanted = _plain(name)
+        for home in self.homes:
+            file = home / _FOLDERS[kind] / f"{wanted}.yaml"
+            if re.fullmatch(r"[a-z0-9][a-z0-9.+_-]*", wanted) and file.is_file():
+                return file
+        spellings = self.spellings(kind)
+        canonical = spellings.get(wanted)
+        if canonical is None:
+            cure = {
+                "model": "Or give a config.json; `perfmodel models list` shows all.",
+                "hardware": "`perfmodel hardware list` shows all.",
+            }
+            raise UnknownNameError.of(_WORDS[kind], name, list(spellings), cure.get(kind, ""))
+        return self.paths(kind)[canonical]
+
+    def hardware(self, name: str) -> Hardware:
+        """Return what a hardware name stands for; "8xh100-sxm" counts devices, a system name brings its own count."""
+        counted = _COUNTED.match(name)
+        if counted and name.lower() not in self.spellings("hardware"):
+            inner = self.hardware(counted[2])
+            return Hardware(inner.device, inner.system, int(counted[1]))
+        path = self.path("hardware", name)
+        if self._header(path).get("kind") == "system":
+            system = read_spec(System, path)
+            return Hardware(self.device(system.device), system, system.n_devices)
+        return Hardware(read_spec(Device, path))
+
+    def device(self, name: str) -> Device:
+        """Return a device by name."""
+        path = self.path("hardware", name)
+        if self._header(path).get("kind") == "system":
+            raise SpecError(
+                f"{name} is a system", expected="the name of a device", cure=f"See `perfmodel hardware show {name}`."
+            )
+        return read_spec(Device, path)
+
+    def system(self, name: str) -> System:
+        """Return a system by name."""
+        return read_spec(System, self.path("hardware", name))
+
+    def usual_system(self, device: Device, n_devices: int) -> System | None:
+        """Return the system in which `n_devices` of this device are usually wired; None for one device alone.
+
+        The device's own usual system if it is large enough, else the smallest that is.
+        """
+        if device.usual_system is None:
+            return None
+        usual = self.system(device.usual_system)
+        if usual.fabrics[-1].n_devices >= n_devices:
+            return usual
+        larger = [
+            system
+            for name, header in self.headers("hardware")
+            if header.get("kind") == "system"
+            for system in [self.system(name)]
+            if system.device == device.name and system.fabrics[-1].n_devices >= n_devices
+        ]
+        return min(larger, key=lambda s: s.fabrics[-1].n_devices, default=usual)
+
+    def runtime(self, name: str) -> Runtime:
+        """Return a runtime profile by name."""
+        return read_spec(Runtime, self.path("runtime", name))
+
+    def calibration(self, name: str) -> Calibration:
+        """Return a calibration by name, or from a file path."""
+        path = Path(name)
+        return read_spec(
+            Calibration, path if path.suffix == ".yaml" and path.is_file() else self.path("calibration", name)
+        )
+
+    def scheme(self, name: str) -> Scheme:
+        """Return a quantisation scheme by name, alias or derived name such as awq-int4-g64."""
+        return scheme_by_name(name, self._scheme_data)
+
+    def _scheme_data(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            return read_data(self.path("scheme", name))
+        except UnknownNameError:
+            return None
+
+    def model(self, reference: str) -> ModelChoice:
+        """Return the model behind a name, a Hugging Face id, a checkpoint name with suffixes, or a config.json path."""
+        path = Path(reference).expanduser()
+        if path.suffix == ".json" or path.is_dir() or (path.is_file() and path.suffix != ".yaml"):
+            model = model_from_config(config_from_path(path), name=_name_from_path(path))
+            return ModelChoice(model, model.weight_scheme, model.warnings)
+        if path.suffix == ".yaml" and path.is_file():
+            return self._catalogued(path, ())
+        return self._named(reference)
+
+    def fixed_work(self, name: str) -> FixedWork | None:
+        """Return a network of fixed work per sample by name, None where the name is a language model or unknown."""
+        path = self.paths("model").get(self.spellings("model").get(_plain(name), ""))
+        if path is None or self._header(path).get("kind") != "fixed_work":
+            return None
+        found = model_from_catalogue(read_data(path), self._model_data)
+        return found if isinstance(found, FixedWork) else None
+
+    def _named(self, reference: str) -> ModelChoice:
+        name, scheme, remarks = _plain(reference), None, []
+        spellings = self.spellings("model") if f"{name}.yaml" not in self._file_names("model") else {name: name}
+        while name not in spellings:
+            shorter, found = _without_suffix(name)
+            if shorter == name and "/" in name:
+                shorter = name.rsplit("/", 1)[-1]
+            if shorter == name:
+                self.path("model", reference)  # raises with near names
+            scheme, name = scheme or found, shorter
+        if name != _plain(reference) and spellings[name] != _plain(reference):
+            remarks.append(f"{reference} is read as {spellings[name]}" + (f" with {scheme} weights" if scheme else ""))
+        choice = self._catalogued(self.paths("model")[spellings[name]], tuple(remarks))
+        return ModelChoice(choice.model, scheme or choice.scheme, choice.remarks)
+
+    def _file_names(self, kind: Kind) -> set[str]:
+        return {f"{name}.yaml" for name in self.paths(kind)}
+
+    def _catalogued(self, path: Path, remarks: tuple[str, ...]) -> ModelChoice:
+        found = model_from_catalogue(read_data(path), self._model_data)
+        if isinstance(found, FixedWork):
+            raise SpecError(
+                f"{path.stem} does fixed work per sample and has no tokens",
+                expected="a language model",
+                cure="It serves contention studies only.",
+            )
+        return ModelChoice(found, found.weight_scheme, (*remarks, *found.warnings))
+
+    def _model_data(self, name: str) -> Mapping[str, Any]:
+        return read_data(self.path("model", name))
+
+
+def _without_suffix(name: str) -> tuple[str, str | None]:
+    """Return the name without its last checkpoint suffix, and the weight scheme that the suffix means."""
+    for pattern, scheme in _QUANTISED_SUFFIX:
+        match = pattern.search(name)
+        if match:
+            return name[: match.start()], match.expand(scheme)
+    return _TUNING_SUFFIX.sub("", name), None
+
+
+def _name_from_path(path: Path) -> str:
+    stem = (
+        path.resolve().name if path.is_dir() else (path.resolve().parent.name if path.stem == "config" else path.stem)
+    )
+    return re.sub(r"[^a-z0-9._+-]", "-", stem.lower()).strip("-._+") or "model"

@@ -1,0 +1,72 @@
+"""A figure is a number with a source: hardware files hold nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfmodel.units import Bytes, BytesPerS, FlopPerS, Frac, Hertz, Seconds, UsdPerHour, Watts
+
+__all__ = [
+    "BandwidthFigure",
+    "CountFigure",
+    "Figure",
+    "FracFigure",
+    "FrequencyFigure",
+    "PowerFigure",
+    "PriceFigure",
+    "RateFigure",
+    "SizeFigure",
+    "Spec",
+    "TimeFigure",
+]
+
+
+class Spec(BaseModel):
+    """Base of all specifications: immutable, and a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False)
+
+
+class Figure(Spec):
+    """A number, the key of its source in the file's `sources`, and what a reader should know about it."""
+
+    source: Annotated[str, Field(min_length=1)]
+    note: str = ""
+
+
+class SizeFigure(Figure):
+    value: Bytes
+
+
+class BandwidthFigure(Figure):
+    value: BytesPerS
+
+
+class RateFigure(Figure):
+    value: FlopPerS
+
+
+class FrequencyFigure(Figure):
+    value: Hertz
+
+
+class TimeFigure(Figure):
+    value: Seconds
+
+
+class PowerFigure(Figure):
+    value: Watts
+
+
+class PriceFigure(Figure):
+    value: UsdPerHour
+
+
+class FracFigure(Figure):
+    value: Frac
+
+
+class CountFigure(Figure):
+    value: Annotated[float, Field(ge=0)]

@@ -1,0 +1,1 @@
+"""Steps and requests: work priced, and questions answered."""

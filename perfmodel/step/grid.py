@@ -1,0 +1,132 @@
+"""A grid of questions: what is a name or a layout is looped over, what is a number runs as an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError, SpecError
+from perfmodel.estimate import Z80
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.step.question import Case, Question, case_of
+from perfmodel.step.sweep import Floats, sweep_totals
+from perfmodel.step.variation import variations
+from perfmodel.work.memory import memory_plan
+from perfmodel.work.memory_search import concurrency_at
+
+__all__ = ["Block", "Grid", "grid_of", "swept"]
+
+_NUMERIC = ("batch", "input_tokens", "output_tokens")
+MOST_ROWS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A question, its axes of names and layouts, and its axes of numbers."""
+
+    question: Question
+    named: Mapping[str, tuple[str, ...]]
+    numeric: Mapping[str, Floats]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the whole grid."""
+        return prod(len(v) for v in self.named.values()) * prod(len(v) for v in self.numeric.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows that share a setup: the names they share, columns of numbers, and an error where none can be given.
+
+    `fits` is 0 where the KV cache cannot hold the whole batch at once.
+    """
+
+    names: Mapping[str, str]
+    columns: Mapping[str, Floats]
+    error: str = ""
+
+
+def grid_of(question: Question, axes: Mapping[str, tuple[str, ...]]) -> Grid:
+    """Return the grid of a question; raises SpecError for numbers that make no workload or for too many rows."""
+    numeric: dict[str, Floats] = {}
+    for name in _NUMERIC:
+        if name not in axes:
+            continue
+        try:
+            values = np.array([float(text) for text in axes[name]])
+        except ValueError as error:
+            raise SpecError(f"axis {name} holds something else than numbers", got=", ".join(axes[name][:5])) from error
+        if not np.all(np.isfinite(values) & (values >= 1) & (values == np.floor(values))):
+            raise SpecError(
+                f"axis {name} cannot be used", got=", ".join(axes[name][:8]), expected="whole numbers of at least 1"
+            )
+        numeric[name] = values
+    grid = Grid(question, {name: values for name, values in axes.items() if name not in _NUMERIC}, numeric)
+    if grid.n_rows > MOST_ROWS:
+        raise SpecError("the grid is too large", got=f"{grid.n_rows} rows", expected=f"at most {MOST_ROWS}")
+    return grid
+
+
+def swept(catalogue: Catalogue, grid: Grid, on_rows_done: Callable[[int], None] | None = None) -> Iterator[Block]:
+    """Yield one block a combination of names and layouts, in the order of the axes."""
+    n_rows = prod(len(v) for v in grid.numeric.values())
+    for names, question in variations(grid.question, grid.named):
+        try:
+            yield _block(catalogue, names, question, grid.numeric, on_rows_done)
+        except PerfmodelError as error:
+            if not grid.named:
+                raise
+            if on_rows_done is not None:
+                on_rows_done(n_rows)
+            yield Block(names, {}, str(error).replace("\n", " ").strip())
+
+
+def _block(
+    catalogue: Catalogue,
+    names: Mapping[str, str],
+    question: Question,
+    numeric: Mapping[str, Floats],
+    on_rows_done: Callable[[int], None] | None,
+) -> Block:
+    largest = {name: float(values.max()) for name, values in numeric.items()}
+    case = case_of(catalogue, replace(question, **largest))  # type: ignore[arg-type]
+    work = case.workload
+    axes = [numeric.get(name, np.array([getattr(work, name)])) for name in _NUMERIC]
+    batch, input_tokens, output_tokens = (m.ravel() for m in np.meshgrid(*axes, indexing="ij"))
+    length = int(work.input_tokens + work.output_tokens)
+    if case.memory.options.max_model_len is None:
+        case = replace(case, memory=case.memory.with_options(max_model_len=length))
+    plan = memory_plan(case.memory)
+    totals = sweep_totals(
+        case.engine,
+        batch=np.ceil(batch / case.n_replicas),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        token_budget=float(plan.limits.max_num_batched_tokens),
+        on_rows_done=on_rows_done,
+    )
+    columns = {"batch": batch, "input_tokens": input_tokens, "output_tokens": output_tokens}
+    for name, sd in (("ttft_s", "ttft_sd"), ("tpot_s", "tpot_sd"), ("e2e_s", "e2e_sd")):
+        factor = np.exp(Z80 * getattr(totals, sd))
+        value = getattr(totals, name)
+        columns |= {name: value, f"{name}_low": value / factor, f"{name}_high": value * factor}
+    rate = totals.output_tokens_per_s * case.n_replicas
+    factor = np.exp(Z80 * totals.e2e_sd)
+    columns |= {
+        "output_tokens_per_s": rate,
+        "output_tokens_per_s_low": rate / factor,
+        "output_tokens_per_s_high": rate * factor,
+    }
+    columns["fits"] = _fits(case, batch, input_tokens + output_tokens)
+    return Block(names, columns)
+
+
+def _fits(case: Case, batch: Floats, length: Floats) -> Floats:
+    """Return 1 where the engine starts and the KV cache holds the batch at full length at once, else 0."""
+    plan = memory_plan(case.memory)
+    lengths, where = np.unique(length, return_inverse=True)
+    held = np.array([concurrency_at(plan, float(n)) for n in lengths]) * plan.n_pools * case.n_replicas
+    return (held[where] >= batch).astype(np.float64) * float(plan.starts)

@@ -1,0 +1,119 @@
+"""One step of a deployment: kernels, messages and host time on every pipeline stage, as one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from perfmodel.cost.host import host_launch_time, host_time, offload_time
+from perfmodel.cost.kernel import KernelPrices
+from perfmodel.cost.network import NetworkPrices
+from perfmodel.errors import SpecError
+from perfmodel.estimate import Estimate, Num, repeated, slowest, total
+from perfmodel.specs.calibration import Calibration
+from perfmodel.specs.setup import Setup
+from perfmodel.work.graph import StageBlueprint, blueprints
+from perfmodel.work.kernel import Message, Section, Slice, Work
+
+__all__ = ["Engine", "StagePrices"]
+
+
+@dataclass(frozen=True)
+class StagePrices:
+    """A pipeline stage with the prices of its device."""
+
+    blueprint: StageBlueprint
+    kernels: KernelPrices
+    network: NetworkPrices
+
+    def section_time(self, section: Section) -> Estimate:
+        """Return the time of a section: its items one after the other, repeated."""
+        items = tuple(self.item_time(item) for item in section.items)
+        once = total(section.name, items) if len(items) > 1 else items[0]
+        return (
+            once if section.n_times == 1.0 else repeated(f"{section.n_times:g} x {section.name}", once, section.n_times)
+        )
+
+    def item_time(self, item: Work | Message) -> Estimate:
+        """Return the time of one kernel or message."""
+        return self.kernels.time(item) if isinstance(item, Work) else self.network.time(item)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A setup with prices: answers how long a step takes. Build it once, ask it often, with floats or arrays."""
+
+    setup: Setup
+    calibration: Calibration
+
+    @cached_property
+    def stages(self) -> tuple[StagePrices, ...]:
+        """Priced pipeline stages, in order."""
+        result = []
+        for blueprint in blueprints(self.setup):
+            device = self.calibration.for_device(self.setup.device_of_stage(blueprint.index))
+            result.append(StagePrices(blueprint, KernelPrices(device), NetworkPrices(self.setup.system, device)))
+        return tuple(result)
+
+    def step(self, name: str, slices: Sequence[Slice], *, n_microbatches: Num = 1.0) -> Estimate:
+        """Return the time of one step over all stages; slices are those of one microbatch.
+
+        With several microbatches in flight the slowest stage sets the pace: the maximum of one microbatch's way
+        through all stages and of all microbatches through the slowest stage (a round trip of the pipeline).
+        """
+        times = tuple(self.stage_step(stage, slices) for stage in self.stages)
+        if len(times) == 1:
+            return times[0] if times[0].name == name else total(name, times)
+        through = total("all_stages", times)
+        return slowest(
+            name, (through, repeated("slowest_stage_paces", slowest("slowest_stage", times), n_microbatches))
+        )
+
+    def pipelined(self, name: str, slices: Sequence[Slice], *, n_steps: Num) -> Estimate:
+        """Return the time of `n_steps` equal steps that follow each other through the pipeline without waiting.
+
+        The first passes all stages, each further one adds the slowest stage: the bubble of GPipe.
+        """
+        times = tuple(self.stage_step(stage, slices) for stage in self.stages)
+        if len(times) == 1:
+            return repeated(name, times[0], n_steps)
+        rest = repeated("further_steps", slowest("slowest_stage", times), n_steps - 1.0)
+        return total(name, (total("first_step", times), rest))
+
+    def stage_step(self, stage: StagePrices, slices: Sequence[Slice]) -> Estimate:
+        """Return the time of one stage: device work beside host launches, then the host time nothing hides."""
+        setup, runtime = self.setup, self.setup.runtime
+        sections = stage.blueprint.sections(slices)
+        is_decode = all(s.phase == "decode" for s in slices)
+        if setup.speculation is not None and is_decode and stage.blueprint.head is not None:
+            n_seqs: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
+            sections = (*sections, stage.blueprint.draft_section(setup.speculation.n_draft, n_seqs, slices))
+        on_device = total("device", tuple(stage.section_time(section) for section in sections))
+        if self.calibration.is_physics_only:
+            return total(f"stage_{stage.blueprint.index}", (on_device, *self._offload(stage)))
+        graphs = runtime.decode_graphs if is_decode else runtime.prefill_graphs
+        if not graphs and runtime.host_launch.value > 0:
+            n_kernels = sum(s.n_times * sum(_n_launches(item) for item in s.items) for s in sections)
+            on_device = slowest("device_beside_host", (on_device, host_launch_time(runtime, n_kernels)))
+        rows: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
+        host = host_time(runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=rows)
+        parts = (on_device, host, *self._offload(stage))
+        return total(f"stage_{stage.blueprint.index}", parts)
+
+    def _offload(self, stage: StagePrices) -> tuple[Estimate, ...]:
+        if not self.setup.offload_bytes:
+            return ()
+        device = self.setup.device_of_stage(stage.blueprint.index)
+        link = next((link for link in device.links if link.kind.startswith("pcie")), None)
+        if link is None:
+            raise SpecError(
+                f"{device.title} lists no host link, so offloaded weights cannot be priced", where=device.name
+            )
+        _, frac, _ = stage.kernels.device.collective(link.kind)
+        n_bytes = self.setup.offload_bytes / len(self.stages)
+        return (offload_time(n_bytes, bytes_per_s=link.bandwidth_per_direction.value, bandwidth_frac=frac),)
+
+
+def _n_launches(item: Work | Message) -> float:
+    return item.n_launches if isinstance(item, Work) else float(item.n_ranks > 1)

@@ -1,0 +1,1 @@
+"""Counts of flop, bytes and messages, and memory: no seconds here."""

@@ -1,0 +1,32 @@
+"""Everything that is neither a matmul nor attention: norms, residuals, rotary embedding, activations, gathers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.estimate import Num
+from perfmodel.work.kernel import Work
+
+__all__ = ["Elementwise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """`n_launches` kernels that together move `bytes_per_row` and do `flop_per_row` on the vector units."""
+
+    name: str
+    bytes_per_row: float
+    flop_per_row: float = 0.0
+    n_launches: float = 1.0
+
+    def work(self, rows: Num) -> Work:
+        """Return the work for `rows` rows."""
+        return Work(
+            self.name,
+            "elementwise",
+            "fp32",
+            flop=rows * self.flop_per_row,
+            io_bytes=rows * self.bytes_per_row,
+            n_launches=self.n_launches,
+            engine="vector",
+        )

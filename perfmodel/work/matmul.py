@@ -1,0 +1,86 @@
+"""Matrix multiplications: the fixed part of each, and its work for a number of rows.
+
+A kernel multiplies [rows, d_in] by [d_in, d_out]. Fusing q, k and v (or gate and up) gives one kernel whose outputs lie
+side by side. Source: shapes as in Megatron-LM's column and row split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from perfmodel.estimate import Num
+from perfmodel.specs.setup import Setup
+from perfmodel.work.kernel import Work
+from perfmodel.work.storage import rank_tensor, rank_tensor_bytes
+from perfmodel.work.tensors import Tensor
+
+__all__ = ["Matmul", "fused", "matmul_of", "ranked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """What of a matmul does not depend on the number of rows.
+
+    `quantise_bytes_per_row`: activations that are read, quantised and written before the kernel runs.
+    """
+
+    name: str
+    kernel: str
+    dtype: str
+    flop_per_row: float
+    weight_bytes: float
+    io_bytes_per_row: float
+    quantise_bytes_per_row: float = 0.0
+    n_launches: float = 1.0
+
+    def work(self, rows: Num) -> Work:
+        """Return the work for `rows` rows."""
+        return Work(
+            self.name,
+            self.kernel,
+            self.dtype,
+            flop=rows * self.flop_per_row,
+            weight_bytes=self.weight_bytes,
+            io_bytes=rows * (self.io_bytes_per_row + self.quantise_bytes_per_row),
+            n_launches=self.n_launches,
+            rows=rows,
+        )
+
+
+def ranked(tensor: Tensor, setup: Setup, *, vocab_pad: int = 1) -> Tensor:
+    """Return the part of a tensor that one rank of the layout holds."""
+    layout = setup.layout
+    return rank_tensor(tensor, tp=layout.tp, ep=layout.ep, moe_tp=layout.expert_tp, vocab_pad=vocab_pad)
+
+
+def matmul_of(tensor: Tensor, setup: Setup) -> Matmul:
+    """Return the matmul that a weight matrix stands for, on one rank."""
+    own, scheme = ranked(tensor, setup), setup.scheme
+    compute = scheme.compute_of(tensor.name, tensor.part, linear=tensor.linear)
+    kernel = scheme.kernel_of(tensor.name, tensor.part, linear=tensor.linear)
+    quantised = scheme.dynamic_activations and compute not in ("16bit", "fp32")
+    element = setup.element_bytes
+    return Matmul(
+        name=tensor.name,
+        kernel=f"matmul/{kernel}",
+        dtype=setup.dtype if compute in ("16bit", "fp32") else compute,
+        flop_per_row=2.0 * own.n_weights,
+        weight_bytes=rank_tensor_bytes(tensor, own, scheme, high_bytes=element, n_layers=setup.model.n_layers),
+        io_bytes_per_row=own.n * (own.d_in + own.d_out) * element,
+        quantise_bytes_per_row=own.d_in * element if quantised else 0.0,
+        n_launches=2.0 if quantised else 1.0,
+    )
+
+
+def fused(name: str, matmuls: Sequence[Matmul], input_bytes_per_row: float) -> Matmul:
+    """Return matmuls with the same input as one kernel: the input is read (and quantised) once."""
+    first = matmuls[0]
+    saved = (len(matmuls) - 1) * input_bytes_per_row
+    return replace(
+        first,
+        name=name,
+        flop_per_row=sum(m.flop_per_row for m in matmuls),
+        weight_bytes=sum(m.weight_bytes for m in matmuls),
+        io_bytes_per_row=sum(m.io_bytes_per_row for m in matmuls) - saved,
+    )
