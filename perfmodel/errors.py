@@ -45,7 +45,7 @@ class Fault:
         parts += [f"got {self.got}"] if self.got else []
         parts += [f"expected {self.expected}"] if self.expected else []
         text = ": ".join([parts[0], ", ".join(parts[1:])]) if len(parts) > 1 else "".join(parts)
-        return f"{text}. {self.cure}" if self.cure else text
+        return f"{text}. {self.cure}" if text and self.cure else text or self.cure
 
 
 class PerfmodelError(Exception):

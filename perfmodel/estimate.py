@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, StrEnum
 from functools import reduce
 from math import ceil
+from math import log2 as scalar_log2
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
     "larger",
     "leaf",
     "leaf_shares",
+    "log2",
     "overlapped",
     "quickest",
     "refolded",
@@ -76,6 +78,11 @@ def smaller(a: Num, b: Num) -> Num:
 def ceiling(a: Num) -> Num:
     """Return the next whole number, elementwise."""
     return float(ceil(a)) if type(a) is float else np.ceil(a)
+
+
+def log2(a: Num) -> Num:
+    """Return the logarithm to base 2, elementwise."""
+    return scalar_log2(a) if type(a) is float else np.log2(a)
 
 
 class Bound(StrEnum):

@@ -105,10 +105,17 @@ def quantity(value: object, dimension: str) -> float:
             )
         result = number * (table[unit] if unit is not None else 1.0)
     else:
-        result = float(value)
+        result = _float(value)
     if not math.isfinite(result) or result < 0:
         raise UnitError(f"{value!r} is no usable size", expected="a finite number >= 0")
     return result
+
+
+def _float(number: float) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # a whole number beyond 1.8e308
+        return math.inf
 
 
 def _typed(dimension: str) -> BeforeValidator:

@@ -1,75 +1,123 @@
-"""The application: all commands, and one place where errors become messages and exit codes."""
+"""The application: all commands, and one place where errors become messages and exit codes.
+
+Only the module of the command that is asked for is imported, so that an answer starts fast.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
-import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
 
-import click
 import typer
 
-from perfmodel.cli.estimate import estimate
-from perfmodel.cli.fit import fit
-from perfmodel.cli.hardware import hardware_app
-from perfmodel.cli.memory import memory
-from perfmodel.cli.models import models_app
-from perfmodel.cli.roofline import roofline
-from perfmodel.cli.sweep import sweep
-from perfmodel.cli.whatif import whatif
 from perfmodel.errors import PerfmodelError
 
-__all__ = ["app", "main"]
+__all__ = ["app_with", "main"]
 
-app = typer.Typer(
-    name="perfmodel",
-    help="How fast would this model run on that hardware, what limits it, and does it fit?",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="markdown",
-)
-app.command()(estimate)
-app.command()(memory)
-app.command()(whatif)
-app.command()(sweep)
-app.command()(roofline)
-app.command()(fit)
-app.add_typer(hardware_app, name="hardware")
-app.add_typer(models_app, name="models")
-
-_GLUED = re.compile(r"^-(tp|pp|dp|ep|dcp)=?(\d+)$")
+COMMANDS: Final = ("estimate", "memory", "whatif", "sweep", "roofline", "fit", "demo")
+GROUPS: Final = ("hardware", "models")
 
 
-def _split_glued(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `-tp8` and `-tp=8` parted as `-tp 8`.
+def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
+    """Return the application with these commands."""
+    app = typer.Typer(
+        name="perfmodel",
+        help="How fast would this model run on that hardware, what limits it, and does it fit?",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode="markdown",
+    )
+    app.callback()(_root)
+    for name in names:
+        module = import_module(f"perfmodel.cli.{name}")
+        if name in GROUPS:
+            app.add_typer(getattr(module, f"{name}_app"), name=name)
+        else:
+            app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
+    return app
 
-    >>> _split_glued(["estimate", "-tp8"])
-    ['estimate', '-tp', '8']
-    """
-    words: list[str] = []
-    for word in arguments:
-        match = _GLUED.match(word)
-        words += [f"-{match[1]}", match[2]] if match else [word]
-    return words
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"perfmodel {version('perfmodel')}")
+        raise typer.Exit
+
+
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """How fast would this model run on that hardware, what limits it, and does it fit?
+
+    ```
+    perfmodel estimate llama-3.1-8b a100-80gb-sxm --batch 16 --isl 2048 --osl 256
+    perfmodel memory   deepseek-v3 8xh200-sxm --max-model-len 32768
+    perfmodel whatif   qwen3-32b 2xrtx-4090 --vary quantization=fp8,awq-int4-g128
+    perfmodel memory   h100-sxm --from "vllm serve Qwen/Qwen3-32B -tp 4"
+    perfmodel hardware list 910b
+    ```
+
+    Each command explains itself: `perfmodel estimate --help`. Results go to stdout, everything else to stderr. Exit
+    code: 0 done, 1 the answer is no (does not fit), 2 the question is wrong.
+    """  # noqa: D400
+
+
+def _started(names: Sequence[str]) -> typer.Typer:
+    """Return the application, imported with what only costs time switched off: pydantic plugins, garbage collection."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    gc.disable()
+    try:
+        return app_with(names)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the question is wrong."""
-    words = _split_glued(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    asked = words[0] if words else ""
+    known = (*COMMANDS, *GROUPS)
+    only = (asked,) if asked in known and "_PERFMODEL_COMPLETE" not in os.environ else known
     try:
-        code = app(args=words, standalone_mode=False, prog_name="perfmodel")
+        code = _started(only)(args=_canonical(words), standalone_mode=False, prog_name="perfmodel")
     except PerfmodelError as error:
         print(f"perfmodel: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
+    except (typer.Abort, KeyboardInterrupt):
         print("perfmodel: interrupted", file=sys.stderr)
         sys.exit(130)
-    except click.ClickException as error:
-        error.show(sys.stderr)
-        sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"perfmodel: {place}{error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        _tell_usage(error, asked if asked in known else "")
+        sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _canonical(words: Sequence[str]) -> list[str]:
+    from perfmodel.cli.flags import canonical
+
+    return canonical(words)
+
+
+def _tell_usage(error: Exception, command: str) -> None:
+    """Print what is wrong with the arguments. The class is click's, which newer versions of typer hold a copy of."""
+    message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
+    if not message.strip():
+        return  # no arguments at all: the help was printed
+    print(f"perfmodel: {message}", file=sys.stderr)
+    print(f"  `{' '.join(filter(None, ('perfmodel', command)))} --help` shows what there is.", file=sys.stderr)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from perfmodel.cli.flags import Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
 from perfmodel.cli.options import catalogue_of
 from perfmodel.errors import SpecError
-from perfmodel.report.hardware import device_tables, hardware_rows, hardware_table, system_tables
+from perfmodel.report.hardware import device_tables, hardware_rows, hardware_tables, system_tables
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.arithmetic import arithmetic_faults
 from perfmodel.specs.catalogue import Catalogue, user_home
@@ -24,32 +26,42 @@ __all__ = ["hardware_app"]
 hardware_app = typer.Typer(help="Devices and systems: list, show, check, add.", no_args_is_help=True)
 
 _Catalog = Annotated[list[Path] | None, typer.Option("--catalog", help="Folder with your own hardware/ and models/.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 
 
 @hardware_app.command("list")
 def hardware_list(
     pattern: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
     catalog: _Catalog = None,
-    as_json: _Json = False,
-    as_csv: _Csv = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
 ) -> None:
-    """List devices and systems with the figures that people compare first."""
+    """List devices and systems with the figures that people compare first.
+
+    ```
+    perfmodel hardware list 910b
+    perfmodel hardware show dgx-a100
+    perfmodel hardware check mycard.yaml
+    perfmodel hardware add mycard.yaml --catalog ./mine
+    perfmodel estimate llama-3.1-8b mycard --catalog ./mine
+    ```
+    """
+    one_format(as_json=as_json, as_csv=as_csv)
     rows = hardware_rows(catalogue_of(catalog), pattern.lower())
     if as_json:
         print(json_text(rows))
     elif as_csv:
         print(csv_text(rows), end="")
     else:
-        shown(hardware_table(rows))
+        shown(*hardware_tables(rows))
+    if not rows:
+        _nothing_named(pattern, "hardware")
 
 
 @hardware_app.command("show")
 def hardware_show(
     name: Annotated[str, typer.Argument(help="Device or system.", autocompletion=hardware_names)],
     catalog: _Catalog = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show every figure of a device or system with its source, its labels and its contradictions."""
     spec = _spec(catalogue_of(catalog), name)
@@ -87,6 +99,10 @@ def hardware_add(
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, target)
     print(f"added {spec.name}: {target}")
+
+
+def _nothing_named(pattern: str, kind: str) -> None:
+    print(f"perfmodel: no {kind} name holds {pattern!r}", file=sys.stderr)
 
 
 def _spec(catalogue: Catalogue, name: str) -> Device | System:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from perfmodel.cli.estimate import remedy_schemes
+from perfmodel.cli.flags import Csv, Json, Markdown, whole
 from perfmodel.cli.options import asking
-from perfmodel.report.memory import memory_document, memory_tables
+from perfmodel.errors import InfeasibleError
+from perfmodel.report.answer import setup_document, setup_text
+from perfmodel.report.memory import memory_document, memory_facts, memory_tables
+from perfmodel.report.notes import count, note_parts
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
-from perfmodel.step.question import Question, case_of
-from perfmodel.work.memory import memory_plan
+from perfmodel.step.question import Case, Question, case_of
+from perfmodel.work.memory import MemoryPlan, memory_plan
 from perfmodel.work.memory_search import (
     concurrency_at,
     does_not_fit,
@@ -24,89 +28,93 @@ from perfmodel.work.memory_search import (
 
 __all__ = ["memory"]
 
-_EXAMPLES = """
-**Examples**
-
-    perfmodel memory deepseek-v3 h200-sxm --devices 8 -tp 8 --max-model-len 32768
-
-    perfmodel memory llama-3.1-8b rtx-3090 --runtime vllm-0.6.3 --max-model-len 29000
-
-    perfmodel memory qwen3-32b rtx-3090,rtx-4090 --pp-partition 30,34 --kv-cache-dtype fp8
-"""
-
 
 @asking
 def memory(
     *,
     question: Question,
     catalogue: Catalogue,
-    at_length: Annotated[
-        float | None, typer.Option("--at", min=1, help="Also say how many sequences of this length fit.")
+    at: Annotated[
+        str | None, typer.Option("--at", help="Also say how many sequences of this length fit.", metavar="TOKENS")
     ] = None,
     want_tokens: Annotated[
-        int | None, typer.Option("--want-kv-tokens", min=1, help="Also say which utilisation gives this many.")
+        str | None,
+        typer.Option("--want-kv-tokens", help="Also say which utilisation gives this many.", metavar="TOKENS"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with stable keys; sizes in bytes.")] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the waterfall as CSV.")] = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
+    as_markdown: Markdown = False,
 ) -> None:
     """Show the memory waterfall of a rank, whether the engine starts, the longest context and the concurrency.
 
-    Exit code 1 when it does not fit.
+    Exit code 1 when it does not fit, with what would.
+
+    ```
+    perfmodel memory deepseek-v3 h200-sxm --devices 8 -tp 8 --max-model-len 32768
+    perfmodel memory llama-3.1-8b rtx-3090 --runtime vllm-0.6.3 --max-model-len 29000
+    perfmodel memory qwen3-32b-awq rtx-3090,rtx-4090 --pp-partition 30,34
+    perfmodel memory 4xrtx-4090 --from serve.sh --at 4096 --want-kv-tokens 100k
+    ```
     """
-    asked = replace(question, batch=1, input_tokens=1, output_tokens=1)
-    case = case_of(catalogue, asked)
+    length, wanted = whole("--at", at), whole("--want-kv-tokens", want_tokens)
+    case = case_of(catalogue, replace(question, batch=1, input_tokens=1, output_tokens=1))
     plan = memory_plan(case.memory)
-    document = memory_document(plan) | {
-        "model": case.setup.model.name,
-        "hardware": [device.name for device in case.setup.devices],
+    asked = {
         "largest_context_tokens": largest_context_tokens(case.memory),
         "smallest_utilization": smallest_utilization(case.memory),
-        "concurrency_at_length": concurrency_at(plan, at_length) if at_length else None,
-        "utilization_for_tokens": utilization_for_tokens(case.memory, want_tokens) if want_tokens else None,
-        "assumed": [*(a for a in case.assumed if a not in plan.assumed), *plan.assumed],
-        "warnings": [*case.warnings, *plan.warnings],
+        "concurrency_at_length": concurrency_at(plan, length) if length else None,
+        "utilization_for_tokens": utilization_for_tokens(case.memory, wanted) if wanted else None,
     }
+    assumed = [*(a for a in case.assumed if a not in plan.assumed), *plan.assumed]
+    warnings = [*case.warnings, *plan.warnings]
+    error = None if plan.starts else does_not_fit(case.memory, plan, schemes=remedy_schemes(catalogue)())
+    facts = memory_facts(plan) | _answers(asked, length, wanted)
     if as_json:
-        print(json_text(document))
+        print(json_text(_document(case, plan, error) | asked | {"assumed": assumed, "warnings": warnings}))
     elif as_csv:
-        print(csv_text(_rows(document)), end="")
+        print(csv_text(_rows(plan)), end="")
+    elif as_markdown:
+        from perfmodel.report.markdown import memory_markdown
+
+        print(memory_markdown(case, plan, facts, assumed, warnings))
     else:
-        shown(*memory_tables(plan), *_lines(document, at_length, want_tokens))
-    if not plan.starts:
-        raise does_not_fit(case.memory, plan, schemes=remedy_schemes(catalogue))
-
-
-def _rows(document: dict[str, object]) -> list[dict[str, object]]:
-    ranks = document["ranks"]
-    assert isinstance(ranks, list)
-    return [
-        {"stage": rank["stage"], "device": rank["device"], "part": part, "bytes": size}
-        for rank in ranks
-        for part, size in rank["waterfall_bytes"].items()
-    ]
-
-
-def _lines(document: dict[str, object], at_length: float | None, want_tokens: int | None) -> list[str]:
-    lines = [f"Longest context that starts: {document['largest_context_tokens']} tokens"]
-    needed = document["smallest_utilization"]
-    lines.append(f"Smallest utilisation that starts: {needed:.4g}" if needed else "No utilisation makes it start")
-    if at_length:
-        lines.append(f"Sequences of {at_length:g} tokens at once: {document['concurrency_at_length']:.2f}")
-    if want_tokens:
-        found = document["utilization_for_tokens"]
-        lines.append(
-            f"Utilisation for {want_tokens} KV tokens: {found:.4g}"
-            if found
-            else f"No utilisation gives {want_tokens} KV tokens"
+        shown(setup_text(case), *memory_tables(plan, facts), *note_parts(assumed, warnings))
+    if error is not None:
+        raise InfeasibleError(
+            error.problem, faults=[fault for fault in error.faults if not fault.where.startswith("assumed")]
         )
-    assumed, warnings = document["assumed"], document["warnings"]
-    assert isinstance(assumed, list)
-    assert isinstance(warnings, list)
+
+
+def _document(case: Case, plan: MemoryPlan, error: InfeasibleError | None) -> dict[str, Any]:
+    found = [fault.where for fault in error.faults] if error is not None else []
+    remedies = [text.removeprefix("would fit: ") for text in found if text.startswith("would fit: ")]
+    return setup_document(case) | memory_document(plan) | {"would_fit": remedies}
+
+
+def _rows(plan: MemoryPlan) -> list[dict[str, object]]:
     return [
-        *lines,
-        *(["[dim]Assumed: " + "; ".join(assumed) + "[/dim]"] if assumed else []),
-        *(f"[yellow]Note: {w}[/yellow]" for w in warnings),
+        {"stage": rank.stage, "n_ranks": rank.n_ranks, "device": rank.device, "part": part, "bytes": size}
+        for rank in plan.ranks
+        for part, size in (
+            ("memory the engine sees", rank.total_bytes),
+            ("budget", rank.budget_bytes),
+            *rank.waterfall(),
+        )
     ]
 
 
-memory.__doc__ = f"{memory.__doc__}\n{_EXAMPLES}"
+def _answers(asked: dict[str, Any], length: int | None, wanted: int | None) -> dict[str, str]:
+    """Return the answers to questions asked backwards, as label -> text."""
+    least, for_tokens = asked["smallest_utilization"], asked["utilization_for_tokens"]
+    longest = asked["largest_context_tokens"]
+    facts = {
+        "Longest context": f"{count(longest)} tokens" if longest else "none: it does not start with any",
+        "Least utilisation": f"{least:.4g}" if least else "none: not even all of the device is enough",
+    }
+    if length:
+        facts["At that length"] = f"{asked['concurrency_at_length']:.2f} sequences of {count(length)} tokens at once"
+    if wanted:
+        facts[f"For {count(wanted)} KV tokens"] = (
+            f"utilisation {for_tokens:.4g}" if for_tokens else "no utilisation is enough"
+        )
+    return facts

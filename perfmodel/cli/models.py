@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from perfmodel.cli.flags import Csv, Json, one_format
 from perfmodel.cli.names import model_names
 from perfmodel.cli.options import catalogue_of
 from perfmodel.errors import SpecError
@@ -22,32 +24,40 @@ __all__ = ["models_app"]
 models_app = typer.Typer(help="Models: list, show, add a config.json.", no_args_is_help=True)
 
 _Catalog = Annotated[list[Path] | None, typer.Option("--catalog", help="Folder with your own hardware/ and models/.")]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 
 
 @models_app.command("list")
 def models_list(
     pattern: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
     catalog: _Catalog = None,
-    as_json: _Json = False,
-    as_csv: _Csv = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
 ) -> None:
-    """List models with total and active parameters and KV bytes a token."""
+    """List models with total and active parameters and KV bytes a token.
+
+    ```
+    perfmodel models list qwen3
+    perfmodel models show deepseek-v3
+    perfmodel models show ./My-Model/config.json
+    ```
+    """
+    one_format(as_json=as_json, as_csv=as_csv)
     rows = model_rows(catalogue_of(catalog), pattern.lower())
     if as_json:
         print(json_text(rows))
     elif as_csv:
         print(csv_text(rows), end="")
     else:
-        shown(model_table(rows))
+        shown(*([model_table(rows)] if rows else []))
+    if not rows:
+        print(f"perfmodel: no model name holds {pattern!r}", file=sys.stderr)
 
 
 @models_app.command("show")
 def models_show(
     name: Annotated[str, typer.Argument(help="Model name, or a config.json.", autocompletion=model_names)],
     catalog: _Catalog = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a model is made of: layers, parameters by part, active parameters by convention, KV cache, sources."""
     catalogue = catalogue_of(catalog)
@@ -68,7 +78,13 @@ def models_add(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file of that name.")] = False,
 ) -> None:
-    """Read a config.json, check that it makes a model, and write a catalogue file."""
+    """Read a config.json, check that it makes a model, and write a catalogue file.
+
+    ```
+    perfmodel models add ./My-Model --name my-model --catalog ./mine
+    perfmodel estimate my-model a100-80gb-sxm --catalog ./mine
+    ```
+    """
     data = config_from_path(config)
     own = name or catalogue_name(
         str(data.get("_name_or_path") or (config if config.is_dir() else config.resolve().parent).name)

@@ -16,14 +16,6 @@ from perfmodel.work.memory import memory_plan
 
 __all__ = ["roofline"]
 
-_EXAMPLES = """
-**Examples**
-
-    perfmodel roofline deepseek-v2-lite ascend-910b2 -o r.png
-
-    perfmodel roofline llama-3.1-8b a100-80gb-sxm --batch 32 --isl 2048 --osl 256 -o r.svg
-"""
-
 
 @asking
 def roofline(
@@ -34,7 +26,13 @@ def roofline(
     as_json: Annotated[bool, typer.Option("--json", help="Print ceilings and operators as JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print operators as CSV.")] = False,
 ) -> None:
-    """Draw the roofline: ceilings per dtype and memory level, and the operators of prefill and decode as points."""
+    """Draw the roofline: ceilings per dtype and memory level, and the operators of prefill and decode as points.
+
+    ```
+    perfmodel roofline deepseek-v2-lite ascend-910b2 -o r.png
+    perfmodel roofline llama-3.1-8b a100-80gb-sxm --batch 32 --isl 2048 --osl 256 -o r.svg
+    ```
+    """
     case = case_of(catalogue, question)
     work = case.workload
     budget = float(memory_plan(case.memory).limits.max_num_batched_tokens)
@@ -55,6 +53,3 @@ def roofline(
         path = save_roofline(data, output or Path(f"roofline-{case.setup.model.name}-{case.setup.devices[0].name}.png"))
         if not (as_json or as_csv):
             print(f"wrote {path}")
-
-
-roofline.__doc__ = f"{roofline.__doc__}\n{_EXAMPLES}"

@@ -18,14 +18,6 @@ from perfmodel.step.variation import parsed_axes
 
 __all__ = ["sweep"]
 
-_EXAMPLES = """
-**Examples**
-
-    perfmodel sweep llama-3.1-8b a100-80gb-sxm --vary batch=1:256:x2 --vary isl=512,2048,8192 --osl 256 -o grid.csv
-
-    perfmodel sweep deepseek-v3 8xh200-sxm --vary batch=1:512 --vary tp=8 --vary osl=128:1024:128 --json
-"""
-
 
 @asking
 def sweep(
@@ -33,7 +25,8 @@ def sweep(
     question: Question,
     catalogue: Catalogue,
     vary: Annotated[
-        list[str] | None, typer.Option("--vary", help="name=value,value or name=from:to:step (or :xfactor).")
+        list[str] | None,
+        typer.Option("--vary", help="name=value,value or name=from:to:step (or :xfactor).", metavar="NAME=VALUES"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File for the result; stdout without it.")
@@ -47,15 +40,19 @@ def sweep(
 
     Numbers (batch, isl, osl) run as arrays; names and layouts are grouped. Combinations that do not fit carry the
     reason in `error`.
+
+    ```
+    perfmodel sweep llama-3.1-8b a100-80gb-sxm --osl 256 -o grid.csv \\
+        --vary batch=1:256:x2 --vary isl=512,2048,8192
+    perfmodel sweep deepseek-v3 8xh200-sxm --json \\
+        --vary batch=1:512 --vary osl=128:1024:128
+    ```
     """
     if not vary:
         raise SpecError("nothing to sweep", expected="--vary name=value,value or name=from:to:step")
-    if as_json and as_csv:
-        raise SpecError("two formats are asked for", got="--json and --csv", expected="one of them")
     grid = grid_of(question, parsed_axes(vary))
     with progress("sweep", grid.n_rows) as advance:
         result = swept(catalogue, grid, on_rows_done=advance)
-        sweep_written(result, output, as_json=as_json or (output is not None and output.suffix == ".json"))
-
-
-sweep.__doc__ = f"{sweep.__doc__}\n{_EXAMPLES}"
+        sweep_written(
+            result, output, as_json=as_json or (not as_csv and output is not None and output.suffix == ".json")
+        )

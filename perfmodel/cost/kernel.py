@@ -1,9 +1,13 @@
 """What a kernel costs on a device: launch, then the soft maximum of arithmetic and memory traffic.
 
-    t = launch + (flop / (compute_frac x peak)) (+)q (bytes / (memory_frac x bandwidth)),   x (+)q y = (x^q + y^q)^(1/q)
+    t = launch + chain x depth + (flop / (compute_frac x peak)) (+)q (bytes / (memory_frac x bandwidth))
+
+with x (+)q y = (x^q + y^q)^(1/q).
 
 Source: the roofline model, with a q-norm for the knee. Without a knee coefficient the maximum is hard. Bytes are
-those that main memory must move at least once, split by what they are, so that the bottleneck has a name.
+those that main memory must move at least once, split by what they are, so that the bottleneck has a name. `depth` is a
+serial chain that no width shortens: the contraction of a matmul, the merge of partial results in decode attention.
+Attention kernels work on whole tiles: `pad_tokens` more tokens than asked.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ __all__ = ["KernelPrices"]
 COMPUTE = Law("flop / (compute_frac x peak_flop_per_s)", "roofline")
 MEMORY = Law("bytes / (memory_frac x bandwidth_bytes_per_s)", "roofline")
 LAUNCH = Law("n_launches x launch_s")
+CHAIN = Law("depth x chain_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class _Rates:
     s_per_byte: float
     launch_s: float
     knee: float | None
+    chain: Coefficient | None
+    pad_tokens: float
     min_rows: float
     cached_bytes: float
     compute: tuple[Coefficient, ...]
@@ -39,30 +46,44 @@ class _Rates:
     launch_inputs: tuple[tuple[str, Num], ...]
 
 
+def _padded_flop(work: Work, rates: _Rates) -> Num:
+    """Return the flop that the engine does: on at least min_rows rows, and on pad_tokens more tokens."""
+    flop = work.flop
+    if work.rows is not None and rates.min_rows > 0:
+        flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + 1e-300))
+    if work.flop_per_pad is not None and rates.pad_tokens > 0:
+        flop = flop + work.flop_per_pad * rates.pad_tokens
+    return flop
+
+
+def _padded_kv(work: Work, rates: _Rates) -> Num | None:
+    """Return cache bytes with those of pad_tokens more tokens a sequence."""
+    if work.kv_bytes is None or work.bytes_per_pad is None or rates.pad_tokens <= 0:
+        return work.kv_bytes
+    return work.kv_bytes + work.bytes_per_pad * rates.pad_tokens
+
+
 @dataclass(frozen=True, slots=True)
 class KernelPrices:
     """Prices kernels on one calibrated device; rates are looked up once per kernel class."""
 
     device: CalibratedDevice
-    _rates: dict[tuple[str, str, str], _Rates] = field(default_factory=dict)
+    _rates: dict[tuple[str, str, str, str], _Rates] = field(default_factory=dict)
 
     def time(self, work: Work) -> Estimate:
         """Return the time of one kernel as a tree; monotone in every count of `work`."""
         rates = self._rates_for(work)
-        flop = work.flop
-        if work.rows is not None and rates.min_rows > 0:
-            flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + 1e-300))
-        compute = leaf(
+        compute = Estimate(
             "compute",
-            flop * rates.s_per_flop,
+            _padded_flop(work, rates) * rates.s_per_flop,
             bound=Bound.COMPUTE,
             law=COMPUTE,
-            inputs=(("flop", flop), *rates.compute_inputs),
+            inputs=(("flop", work.flop), *rates.compute_inputs),
             coefficients=rates.compute,
         )
         parts = (compute, self._memory(work, rates))
         busy = slowest("busy", parts) if rates.knee is None else soft_slowest("busy", parts, rates.knee)
-        launch = leaf(
+        launch = Estimate(
             "launch",
             work.n_launches * rates.launch_s,
             bound=Bound.LAUNCH,
@@ -70,7 +91,17 @@ class KernelPrices:
             inputs=(("n_launches", work.n_launches), *rates.launch_inputs),
             coefficients=rates.launch,
         )
-        return total(work.name, (launch, busy))
+        if rates.chain is None or work.depth is None:
+            return total(work.name, (launch, busy))
+        chain = Estimate(
+            "chain",
+            work.depth * rates.chain.value,
+            bound=Bound.LAUNCH,
+            law=CHAIN,
+            inputs=(("depth", work.depth), ("chain_s", rates.chain.value)),
+            coefficients=(rates.chain,),
+        )
+        return total(work.name, (launch, chain, busy))
 
     def _memory(self, work: Work, rates: _Rates) -> Estimate:
         if rates.cached_bytes:
@@ -87,7 +118,7 @@ class KernelPrices:
             )
             for name, n_bytes, bound in (
                 ("weights", work.weight_bytes, Bound.WEIGHT_READ),
-                ("kv", work.kv_bytes, Bound.KV_READ),
+                ("kv", _padded_kv(work, rates), Bound.KV_READ),
                 ("activations", work.io_bytes, Bound.ACTIVATION_IO),
             )
             if n_bytes is not None
@@ -95,7 +126,7 @@ class KernelPrices:
         return leaves[0] if len(leaves) == 1 else total("memory", leaves)
 
     def _rates_for(self, work: Work) -> _Rates:
-        key = (work.kernel, work.dtype, work.engine)
+        key = (work.name, work.kernel, work.dtype, work.engine)
         found = self._rates.get(key)
         if found is None:
             found = self._rates[key] = self._looked_up(work)
@@ -107,12 +138,14 @@ class KernelPrices:
         is_bound = self.device.calibration.status == "bound"
         if is_bound:
             peak = peak * spec.clock_headroom
-        scatter = (Coefficient(f"{work.kernel}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
+        scatter = (Coefficient(f"{work.kernel}.{work.name}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
         return _Rates(
             s_per_flop=1.0 / (fit.compute.value * peak),
             s_per_byte=1.0 / (fit.memory.value * bandwidth),
             launch_s=fit.launch.value,
             knee=fit.knee,
+            chain=fit.chain,
+            pad_tokens=fit.pad_tokens,
             min_rows=fit.min_rows,
             cached_bytes=spec.l2_bytes if is_bound else 0.0,
             compute=(fit.compute, *scatter),

@@ -10,17 +10,19 @@ With n ranks, S bytes on each, W bytes/s that one device sends one way, a latenc
     all-to-all           s + l + (n-1)/n S/W
     point to point       s + l + S/W
 
-Over several levels an all-reduce is a reduce-scatter inside, an all-reduce between, an all-gather inside. One rank
-costs nothing by the same formulas. In a full mesh a message between two devices uses their one direct link; a root
-shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources: Hockney; Thakur et al.
+Over several levels an all-reduce is a reduce-scatter inside, an all-reduce between, an all-gather inside; all-gather
+and reduce-scatter send between groups only each rank's share of what its group holds; an all-to-all passes both levels
+whole. One rank costs nothing by the same formulas. In a full mesh a message between two devices uses their one direct
+link; a root shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources: Hockney; Thakur et al.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from perfmodel.errors import InfeasibleError
-from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, repeated, total
+from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, slowest, total
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.specs.system import Fabric, System
 from perfmodel.work.kernel import Message
@@ -127,17 +129,29 @@ class NetworkPrices:
 
     def _hierarchical(self, message: Message, levels: list[tuple[Fabric, int]]) -> Estimate:
         (inner, n_inner), *outer = levels
+        if message.op == "point_to_point":
+            fabric, _ = levels[-1]
+            return self._flat(message.name, message.op, message.n_bytes, fabric, 2)
+        if self.device.calibration.status == "bound":
+            return self._side_by_side(message, levels)
         if message.op == "all_reduce":
             scatter = self._flat("reduce_scatter_inside", "reduce_scatter", message.n_bytes, inner, n_inner)
             shard = message.n_bytes * (1.0 / n_inner)
             between = [self._flat(f"all_reduce_{f.name}", "all_reduce", shard, f, n) for f, n in outer]
             gather = self._flat("all_gather_inside", "all_gather", message.n_bytes, inner, n_inner)
             return total(message.name, (scatter, *between, gather))
-        if message.op == "point_to_point":
-            fabric, _ = levels[-1]
-            return self._flat(message.name, message.op, message.n_bytes, fabric, 2)
         parts, shard = [], message.n_bytes
-        for fabric, n in reversed(levels):
+        for fabric, n in levels:
             parts.append(self._flat(f"{message.op}_{fabric.name}", message.op, shard, fabric, n))
             shard = shard if message.op == "all_to_all" else shard * (1.0 / n)
-        return total(message.name, tuple(parts)) if len(parts) > 1 else repeated(message.name, parts[0], 1.0)
+        return total(message.name, tuple(parts))
+
+    def _side_by_side(self, message: Message, levels: list[tuple[Fabric, int]]) -> Estimate:
+        """Return the bound over several levels: all work at once, each carries the least that has to cross it."""
+        parts, shard, n_groups = [], message.n_bytes, prod(n for _, n in levels)
+        for fabric, n in levels:
+            n_groups //= n
+            least = shard * (1.0 / n_groups) if message.op == "all_to_all" else shard
+            parts.append(self._flat(f"{message.op}_{fabric.name}", message.op, least, fabric, n))
+            shard = shard if message.op == "all_to_all" else shard * (1.0 / n)
+        return slowest(message.name, tuple(parts))

@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.errors import Fault, FitError
-from perfmodel.fit.laws.base import Array, Columns, FitLaw
+from perfmodel.fit.laws.base import Array, Columns, FitLaw, Mask
 
 __all__ = ["FitData", "data_from_arrays", "data_from_csv", "law_columns", "repeat_groups"]
 
@@ -51,15 +51,21 @@ class FitData:
         """Return the number of rows."""
         return int(self.y.size)
 
-    def subset(self, use: Array) -> FitData:
+    def subset(self, use: Mask) -> FitData:
         """Return the rows where `use` (boolean) holds, unchecked: for left-out fits."""
         index = np.flatnonzero(use)
         return FitData(
-            tuple(c[index] for c in self.x), self.x_names, self.y[index], self.y_name,
+            tuple(c[index] for c in self.x),
+            self.x_names,
+            self.y[index],
+            self.y_name,
             None if self.stderr is None else self.stderr[index],
             None if self.group is None else tuple(self.group[i] for i in index),
-            tuple(self.rows[i] for i in index), self.source, self.sha256, self.file_sha256,
-        )  # fmt: skip
+            tuple(self.rows[i] for i in index),
+            self.source,
+            self.sha256,
+            self.file_sha256,
+        )
 
 
 def data_from_arrays(
@@ -96,26 +102,41 @@ def data_from_arrays(
     if n < 2:
         raise FitError(
             f"{source or 'the data'}: no curve can be fitted to {n} row{'s' if n != 1 else ''}",
-            expected="at least two rows with different x", cure="Add measurements.",
-        )  # fmt: skip
+            expected="at least two rows with different x",
+            cure="Add measurements.",
+        )
     xs = tuple(columns[name] for name in x)
     if all(float(np.ptp(c)) == 0.0 for c in xs):
         raise FitError(
-            f"{source or 'the data'}: x is constant", where=", ".join(x), got=f"{xs[0][0]:g} in all {n} rows",
-            expected="at least two different values", cure="Measure at other values, or choose another x column.",
-        )  # fmt: skip
+            f"{source or 'the data'}: x is constant",
+            where=", ".join(x),
+            got=f"{xs[0][0]:g} in all {n} rows",
+            expected="at least two different values",
+            cure="Measure at other values, or choose another x column.",
+        )
     sigma = columns.get("stderr of " + y_name)
     if sigma is not None and not (sigma > 0.0).all():
         bad = np.flatnonzero(~(sigma > 0.0))
         raise FitError(
-            f"{source or 'the data'}: a standard error is not above zero", where=_row_text([lines[i] for i in bad]),
-            got=f"{sigma[bad[0]]:g}", expected="numbers > 0", cure="Leave the column out where errors are unknown.",
-        )  # fmt: skip
+            f"{source or 'the data'}: a standard error is not above zero",
+            where=_row_text([lines[i] for i in bad]),
+            got=f"{sigma[bad[0]]:g}",
+            expected="numbers > 0",
+            cure="Leave the column out where errors are unknown.",
+        )
     data = FitData(
-        xs, tuple(x), columns[y_name], y_name, sigma, None if group is None else tuple(group), lines, source,
-        _digest(columns, group), file_sha256,
-    )  # fmt: skip
-    return FitData(*(getattr(data, name) for name in data.__slots__[:-1]), _oddities(data))
+        xs,
+        tuple(x),
+        columns[y_name],
+        y_name,
+        sigma,
+        None if group is None else tuple(group),
+        lines,
+        source,
+        _digest(columns, group),
+        file_sha256,
+    )
+    return replace(data, notes=_oddities(data))
 
 
 def _column(name: str, values: ArrayLike) -> Array:
@@ -133,8 +154,8 @@ def _column(name: str, values: ArrayLike) -> Array:
 def _check_finite(columns: Mapping[str, Array], lines: tuple[int, ...], source: str) -> None:
     faults = []
     for name, column in columns.items():
-        for i in np.flatnonzero(~np.isfinite(column)):
-            faults.append(Fault(f"row {lines[i]}, {name}", f"{column[i]}", "a finite number"))
+        bad = np.flatnonzero(~np.isfinite(column))
+        faults += [Fault(f"row {lines[i]}, {name}", f"{column[i]}", "a finite number") for i in bad]
     if faults:
         more = [Fault(f"and {len(faults) - _MAX_FAULTS} more")] if len(faults) > _MAX_FAULTS else []
         raise FitError(
@@ -182,7 +203,8 @@ def _oddities(data: FitData) -> tuple[str, ...]:
         members = [data.rows[i] for i in np.flatnonzero(groups == worst)]
         notes.append(
             f"contradictory rows: at {bad.size} value{'s' if bad.size > 1 else ''} of x the y differ by more than "
-            f"{100 * _CONTRADICTION_FRAC:.0f} % (worst: {_row_text(members)}, y from {low[worst]:g} to {high[worst]:g}); "
+            f"{100 * _CONTRADICTION_FRAC:.0f} % (worst: {_row_text(members)}, "
+            f"y from {low[worst]:g} to {high[worst]:g}); "
             "no curve of x alone passes near both, so a column may be missing."
         )
     return tuple(notes)
@@ -224,10 +246,15 @@ def data_from_csv(
         raise FitError(f"{path.name}: rows differ in length from the header", faults=short[:_MAX_FAULTS])
     numbers = _numbers(body, at, [name for name in wanted if name != group], index, path.name)
     return data_from_arrays(
-        {name: numbers[name] for name in x}, numbers[y], y_name=y, stderr=numbers[stderr] if stderr else None,
-        group=[row[index[group]].strip() for row in body] if group else None, rows=at, source=path.name,
+        {name: numbers[name] for name in x},
+        numbers[y],
+        y_name=y,
+        stderr=numbers[stderr] if stderr else None,
+        group=[row[index[group]].strip() for row in body] if group else None,
+        rows=at,
+        source=path.name,
         file_sha256=hashlib.sha256(raw).hexdigest(),
-    )  # fmt: skip
+    )
 
 
 def _file_bytes(path: Path) -> bytes:
@@ -301,9 +328,11 @@ def law_columns(law: FitLaw, data: FitData) -> Columns:
     names = tuple(i.name for i in law.inputs)
     if len(names) != len(data.x):
         raise FitError(
-            f"law {law.name} reads {len(names)} column{'s' if len(names) > 1 else ''}", got=", ".join(data.x_names),
-            expected=", ".join(names), cure="Give one --x for each.",
-        )  # fmt: skip
+            f"law {law.name} reads {len(names)} column{'s' if len(names) > 1 else ''}",
+            got=", ".join(data.x_names),
+            expected=", ".join(names),
+            cure="Give one --x for each.",
+        )
     found = set(names) & set(data.x_names)
     if len(names) > 1 and found and found != set(names):
         raise FitError(f"law {law.name} reads other columns", got=", ".join(data.x_names), expected=", ".join(names))
@@ -313,7 +342,9 @@ def law_columns(law: FitLaw, data: FitData) -> Columns:
         bad = np.flatnonzero((column < entry.low) | (column > entry.high))
         if bad.size:
             raise FitError(
-                f"law {law.name}: {entry.name} is outside its range", where=_row_text([data.rows[i] for i in bad]),
-                got=f"{column[bad[0]]:g}", expected=f"{entry.low:g} to {entry.high:g}",
-            )  # fmt: skip
+                f"law {law.name}: {entry.name} is outside its range",
+                where=_row_text([data.rows[i] for i in bad]),
+                got=f"{column[bad[0]]:g}",
+                expected=f"{entry.low:g} to {entry.high:g}",
+            )
     return columns

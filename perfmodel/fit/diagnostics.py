@@ -1,4 +1,4 @@
-"""Residual diagnostics: do the residuals still hold something that the law should have said?"""
+"""Tests of whether residuals still hold something that the law should have said."""
 
 from __future__ import annotations
 
@@ -19,21 +19,33 @@ _LEAST_ROWS: Final = 8
 
 
 def diagnostics(
-    columns: Columns, predicted: Array, residuals: Array, leverage: Array, k: int, rows: tuple[int, ...], *, stated_errors: bool
+    columns: Columns,
+    predicted: Array,
+    residuals: Array,
+    leverage: Array,
+    k: int,
+    rows: tuple[int, ...],
+    *,
+    stated_errors: bool,
 ) -> Diagnostics:
     """Return the tests on residuals (all of one expected size) of a fit with k free parameters."""
     n = residuals.size
-    flat = bool(np.ptp(residuals) <= 1e-9 * max(float(np.abs(residuals).max()), 1e-300)) or not np.any(np.abs(residuals) > 1e-10)
+    flat = bool(np.ptp(residuals) <= 1e-9 * max(float(np.abs(residuals).max()), 1e-300)) or not np.any(
+        np.abs(residuals) > 1e-10
+    )
     usable = n >= _LEAST_ROWS and n > k + 2 and not flat
     order = np.lexsort((predicted, columns[0]))
     trend, trend_p = spread_trend(predicted, residuals) if usable else (math.nan, math.nan)
     dof = n - k
     chi_p = float(chdtrc(dof, float((residuals**2).sum()))) if stated_errors and dof > 0 else math.nan
     return Diagnostics(
-        runs_p(residuals[order]) if usable else math.nan, trend_p, trend,
-        _lack_of_fit_p(columns, residuals, k) if usable else math.nan, chi_p,
+        runs_p(residuals[order]) if usable else math.nan,
+        trend_p,
+        trend,
+        _lack_of_fit_p(columns, residuals, k) if usable else math.nan,
+        chi_p,
         tuple(rows[i] for i in _outliers(residuals, leverage, dof)) if usable else (),
-    )  # fmt: skip
+    )
 
 
 def runs_p(residuals: Array) -> float:
@@ -93,7 +105,7 @@ def _lack_of_fit_p(columns: Columns, residuals: Array, k: int) -> float:
 
 
 def _outliers(residuals: Array, leverage: Array, dof: int) -> list[int]:
-    """Return the rows whose residual is too large for this many: beyond the normal quantile of 1 - 0.05/(2n), by MAD."""
+    """Return the rows whose residual is too large for so many: beyond the normal quantile of 1 - 0.05/(2n)."""
     n = residuals.size
     scaled = residuals / np.sqrt(np.clip(1.0 - leverage, 0.05, 1.0))
     core = float(np.median(np.abs(scaled))) / 0.6745 * math.sqrt(n / max(dof, 1))

@@ -13,7 +13,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 from perfmodel.errors import FitError
 from perfmodel.fit.data import FitData, law_columns
 from perfmodel.fit.diagnostics import diagnostics
-from perfmodel.fit.laws.base import Array, Columns, FitLaw
+from perfmodel.fit.laws.base import Array, Columns, FitLaw, Mask
 from perfmodel.fit.result import Evaluation, FitOptions, FitResult, Residual, errors
 from perfmodel.fit.solver import LOSSES, Problem, Solution, jacobian, solution, typical_shifts
 from perfmodel.fit.space import Space, guess_point, search_space
@@ -23,10 +23,13 @@ __all__ = ["evaluation", "fit", "fit_problem", "information_criterion", "residua
 
 _SCREENED: Final = 64
 """Random points tried for each start; the best become starts."""
-_SCREEN_ROWS: Final = 400
+_SAMPLE_ROWS: Final = 1000
+"""With more than twice as many rows, starts are compared on a random sample of this many."""
 _AT_BOUND: Final = 1e-3
 """A parameter is at its bound when going there moves predictions by less than this share of the residuals."""
 _SINGULAR: Final = 1e-10
+_LEAST_RATIO: Final = 1e-4
+"""Below this ratio of prediction to y the logarithm continues as its tangent, so that a search may cross zero."""
 
 
 def fit(law: FitLaw, data: FitData, options: FitOptions | None = None) -> FitResult:
@@ -39,38 +42,45 @@ def fit(law: FitLaw, data: FitData, options: FitOptions | None = None) -> FitRes
     columns = law_columns(law, data)
     space = search_space(law, chosen.fixed)
     _check(space, data, chosen)
-    problem, size, starts = fit_problem(space, columns, data, chosen)
+    problem, unit, starts, part = fit_problem(space, columns, data, chosen)
     if space.k == 0:
         found: Solution | None = Solution(np.zeros(0), 0.0, True, 1, 1, 0, 1)
     else:
-        found = solution(problem, starts)
+        found = solution(problem, starts, part)
     if found is None:
         raise FitError(
-            f"law {law.name} cannot be evaluated on this data", got="values that are not finite from every start",
+            f"law {law.name} cannot be evaluated on this data",
+            got="values that are not finite from every start",
             cure="Give starting values, or choose another law.",
-        )  # fmt: skip
+        )
     if chosen.loss != "linear":
         problem, found = _robust(problem, found, chosen.loss_scale)
-    return _result(space, columns, data, chosen, problem, size, found)
+    return _result(space, columns, data, chosen, problem, unit, found)
 
 
 def _check(space: Space, data: FitData, options: FitOptions) -> None:
     if data.n < space.k:
         raise FitError(
             f"law {space.law.name} cannot be fitted: fewer rows than parameters",
-            got=f"{data.n} rows for {space.k} parameters ({', '.join(space.names)})", expected=f"at least {space.k + 1} rows",
+            got=f"{data.n} rows for {space.k} parameters ({', '.join(space.names)})",
+            expected=f"at least {space.k + 1} rows",
             cure="Fix some parameters, choose a law with fewer, or add measurements.",
-        )  # fmt: skip
+        )
     if options.loss not in LOSSES:
         raise FitError(f"unknown loss {options.loss!r}", expected=f"one of {', '.join(LOSSES)}")
     if options.n_starts < 1 or not options.loss_scale > 0.0:
-        raise FitError("a fit needs at least one start and a loss scale above zero", got=f"{options.n_starts}, {options.loss_scale:g}")
+        raise FitError(
+            "a fit needs at least one start and a loss scale above zero",
+            got=f"{options.n_starts}, {options.loss_scale:g}",
+        )
     if options.residual is not Residual.ABSOLUTE and not (data.y > 0.0).all():
         bad = int(np.flatnonzero(~(data.y > 0.0))[0])
         raise FitError(
-            f"{options.residual} residuals need y above zero", where=f"row {data.rows[bad]}, {data.y_name}",
-            got=f"{data.y[bad]:g}", cure="Use absolute residuals, or remove the row.",
-        )  # fmt: skip
+            f"{options.residual} residuals need y above zero",
+            where=f"row {data.rows[bad]}, {data.y_name}",
+            got=f"{data.y[bad]:g}",
+            cure="Use absolute residuals, or remove the row.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,10 @@ class _Residuals:
                 case Residual.RELATIVE:
                     return np.asarray((values / self.y - 1.0) * self.weight)
                 case _:
-                    return np.asarray(np.log(values / self.y) * self.weight)
+                    ratio = values / self.y
+                    extended = math.log(_LEAST_RATIO) + ratio / _LEAST_RATIO - 1.0
+                    logs = np.where(ratio < _LEAST_RATIO, extended, np.log(np.maximum(ratio, _LEAST_RATIO)))
+                    return np.asarray(logs * self.weight)
 
 
 def residual_function(space: Space, columns: Columns, data: FitData, kind: Residual, unit: float) -> _Residuals:
@@ -105,50 +118,59 @@ def residual_function(space: Space, columns: Columns, data: FitData, kind: Resid
     return _Residuals(space, columns, data.y, kind, weight)
 
 
-def fit_problem(space: Space, columns: Columns, data: FitData, options: FitOptions) -> tuple[Problem, float, Array]:
-    """Return the problem that the solver gets, the unit its residuals were divided by, and the starting points."""
+def fit_problem(
+    space: Space, columns: Columns, data: FitData, options: FitOptions
+) -> tuple[Problem, float, Array, _Residuals | None]:
+    """Return the problem for the solver, the unit of its residuals, starting points, and residuals of a sample of rows.
+
+    The sample is None where there are few rows.
+    """
     unit = _unit(data, options.residual)
     residuals = residual_function(space, columns, data, options.residual, unit)
-    given = options.start
     guess = guess_point(space, columns, data.y)
-    if given is not None:
+    if options.start is not None:
         values = space.natural(guess[None, :])[0]
-        for name, value in given.items():
+        for name, value in options.start.items():
             if name not in space.law.names:
-                raise FitError(f"law {space.law.name} has no parameter {name!r} to start from", expected=", ".join(space.law.names))
+                raise FitError(
+                    f"law {space.law.name} has no parameter {name!r} to start from", expected=", ".join(space.law.names)
+                )
             values[space.law.names.index(name)] = value
         guess = space.point(list(values))
     typical = typical_shifts(residuals, guess)
     problem = Problem(residuals, space.low, space.high, space.log, typical, options.loss)
-    return problem, unit, _starts(space, columns, data, options, guess, typical, unit)
+    if options.n_starts == 1 or space.k == 0:
+        return problem, unit, guess[None, :], None
+    rng = np.random.default_rng(options.seed)
+    part = None
+    if data.n > 2 * _SAMPLE_ROWS:
+        use = np.zeros(data.n, dtype=bool)
+        use[rng.choice(data.n, _SAMPLE_ROWS, replace=False)] = True
+        part = residual_function(space, tuple(c[use] for c in columns), data.subset(use), options.residual, unit)
+    points = space.random_points(guess, typical, _SCREENED * options.n_starts, rng)
+    return problem, unit, _starts(part or residuals, points, guess, options.n_starts), part
+
+
+def _starts(residuals: _Residuals, points: Array, guess: Array, n_starts: int) -> Array:
+    """Return the guess, the random points of least cost, and for a third of the starts points whatever their cost."""
+    cost = np.nansum(np.minimum(residuals(points) ** 2, 1e6), axis=1)
+    order = np.argsort(np.where(np.isfinite(cost), cost, np.inf), kind="stable")
+    best = points[order[: max(1, (n_starts - 1) * 2 // 3)]]
+    return np.concatenate([guess[None, :], best, points[: n_starts - 1 - len(best)]])
 
 
 def _unit(data: FitData, kind: Residual) -> float:
     if kind is not Residual.ABSOLUTE:
         y = np.log(data.y)
         scale = float(np.std(y))
-        return scale * (1.0 if data.stderr is None else 1.0 / float(np.median(data.stderr / data.y))) if scale > 0.0 else 1.0
+        return (
+            scale * (1.0 if data.stderr is None else 1.0 / float(np.median(data.stderr / data.y)))
+            if scale > 0.0
+            else 1.0
+        )
     y = data.y if data.stderr is None else (data.y - data.y.mean()) / data.stderr
     scale = float(np.std(y))
     return scale if scale > 1e-12 * float(np.abs(y).max()) and scale > 0.0 else float(np.abs(y).max()) or 1.0
-
-
-def _starts(
-    space: Space, columns: Columns, data: FitData, options: FitOptions, guess: Array, typical: Array, unit: float
-) -> Array:
-    if options.n_starts == 1 or space.k == 0:
-        return guess[None, :]
-    rng = np.random.default_rng(options.seed)
-    points = space.random_points(guess, typical, _SCREENED * options.n_starts, rng)
-    use = np.arange(data.n) if data.n <= _SCREEN_ROWS else np.sort(rng.choice(data.n, _SCREEN_ROWS, replace=False))
-    part = data.subset(np.isin(np.arange(data.n), use))
-    cost = np.nansum(
-        np.minimum(residual_function(space, tuple(c[use] for c in columns), part, options.residual, unit)(points) ** 2, 1e6), axis=1
-    )
-    order = np.argsort(np.where(np.isfinite(cost), cost, np.inf), kind="stable")
-    best = points[order[: max(1, (options.n_starts - 1) * 2 // 3)]]
-    spread = points[: options.n_starts - 1 - len(best)]
-    return np.concatenate([guess[None, :], best, spread])
 
 
 def _robust(problem: Problem, found: Solution, scale: float) -> tuple[Problem, Solution]:
@@ -164,14 +186,18 @@ def _robust(problem: Problem, found: Solution, scale: float) -> tuple[Problem, S
     return problem, found
 
 
-def _snapped(problem: Problem, point: Array, residual: Array, slopes: Array) -> tuple[Array, Array]:
+def _snapped(problem: Problem, point: Array, residual: Array, slopes: Array) -> tuple[Array, Mask]:
     """Return the point with parameters that are as good as at a bound put there, and which those are."""
     bound = np.zeros(point.size, dtype=bool)
     size = math.sqrt(float((residual**2).sum())) + 1e-9 * math.sqrt(residual.size)
     for j in range(point.size):
         for edge in (problem.low[j], problem.high[j]):
             distance = abs(point[j] - edge)
-            near = distance <= 1e-6 * max(1.0, abs(edge)) if problem.log[j] else distance <= max(1e-3 * problem.typical[j], 1e-9 * abs(edge))
+            near = (
+                distance <= 1e-6 * max(1.0, abs(edge))
+                if problem.log[j]
+                else distance <= max(1e-3 * problem.typical[j], 1e-9 * abs(edge))
+            )
             effect = float(np.sqrt((slopes[:, j] ** 2).sum())) * distance
             if math.isfinite(edge) and near and effect <= _AT_BOUND * size:
                 point = point.copy()
@@ -209,13 +235,31 @@ def _result(
     low, high = _interval(space, point, full, inner, dof, values)
     residuals = problem.residuals(point[None, :])[0] * unit
     result = FitResult(
-        law, data, columns, options, values, space.free, stderr, total, low, high,
-        tuple(space.names[j] for j in np.flatnonzero(bound)), predicted, residuals, leverage,
-        math.sqrt(variance) * unit if dof > 0 else math.nan, dof, errors(data.y, predicted),
+        law,
+        data,
+        columns,
+        options,
+        values,
+        space.free,
+        stderr,
+        total,
+        low,
+        high,
+        tuple(space.names[j] for j in np.flatnonzero(bound)),
+        predicted,
+        residuals,
+        leverage,
+        math.sqrt(variance) * unit if dof > 0 else math.nan,
+        dof,
+        errors(data.y, predicted),
         information_criterion(float((residuals**2).sum()), n, k) if options.loss == "linear" else math.nan,
-        condition, found.converged, found.n_starts, found.n_agreeing, found.n_rival,
+        condition,
+        found.converged,
+        found.n_starts,
+        found.n_agreeing,
+        found.n_rival,
         diagnostics(columns, predicted, residuals, leverage, k, data.rows, stated_errors=data.stderr is not None),
-    )  # fmt: skip
+    )
     return replace(result, findings=findings(result))
 
 
@@ -261,7 +305,9 @@ def _covariance(slopes: Array, variance: float, n: int) -> tuple[Array, Array, f
     return covariance, leverage, math.inf if dead.any() else condition
 
 
-def _interval(space: Space, point: Array, covariance: Array, inner: Array, dof: int, values: Array) -> tuple[Array, Array]:
+def _interval(
+    space: Space, point: Array, covariance: Array, inner: Mask, dof: int, values: Array
+) -> tuple[Array, Array]:
     """Return the 95 % interval of each parameter, made on the search scale and kept within its bounds."""
     low, high = np.full(values.size, np.nan), np.full(values.size, np.nan)
     if dof <= 0:

@@ -90,8 +90,8 @@ class FitResult:
 
     `values` are all parameters in their own units, `free` the indices of those that were fitted; `stderr` is NaN for
     fixed ones, for those at a bound and without degrees of freedom. `covariance` is over all parameters, zero where
-    nothing is known. `low` and `high` are the 95 % interval, made on the search scale. `sigma` is the standard deviation
-    of a residual: in units of y, or relative (see `options.residual`), or in units of the stated standard errors.
+    nothing is known. `low` and `high` are the 95 % interval, made on the search scale. `sigma` is the standard
+    deviation of a residual: in units of y, or relative (see `options.residual`), or of the stated standard errors.
     """
 
     law: FitLaw
@@ -189,5 +189,10 @@ def errors(y: Array, predicted: Array) -> Errors:
         return Errors(r_squared, rmse, *(float("nan"),) * 4)
     size = np.abs(relative)
     return Errors(
-        r_squared, rmse, float(np.median(size)), float(np.quantile(size, 0.9)), float(size.max()), float(np.mean(relative))
+        r_squared,
+        rmse,
+        float(np.median(size)),
+        float(np.quantile(size, 0.9)),
+        float(size.max()),
+        float(np.mean(relative)),
     )

@@ -6,37 +6,48 @@ Residuals arrive scaled to order one; the Jacobian comes from one call of the la
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from perfmodel.fit.laws.base import Array
+from perfmodel.fit.laws.base import Array, Mask
 
-__all__ = ["LOSSES", "Problem", "Solution", "jacobian", "solution", "typical_shifts"]
+__all__ = ["LOSSES", "Problem", "Solution", "jacobian", "nearby_minimum", "solution", "typical_shifts"]
 
 LOSSES: Final = ("linear", "soft_l1", "huber", "cauchy", "arctan")
 _STEP: Final = 6e-6
 _FINE_STEP: Final = 1e-3
-_SAME_COST: Final = 1e-6
-_SAME_POINT: Final = 1e-3
+_SAME_COST: Final = 1e-4
+_SAME_POINT: Final = 0.03
+_FINALISTS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Residuals of points (m, k) -> (m, n), the bounds of a point, and the loss that is summed.
 
-    `log` marks coordinates whose natural step is one; `typical` is the shift of each other that moves residuals visibly.
+    `log` marks coordinates whose natural step is one; `typical` is the shift of others that moves residuals visibly.
     """
 
     residuals: Callable[[Array], Array]
     low: Array
     high: Array
-    log: Array
+    log: Mask
     typical: Array
     loss: str = "linear"
     loss_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where one descent ended."""
+
+    point: Array
+    cost: float
+    converged: bool
+    n_evaluations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +88,9 @@ def jacobian(problem: Problem, point: Array, *, fine: bool = False) -> Array:
 
 
 def typical_shifts(residuals: Callable[[Array], Array], point: Array) -> Array:
-    """Return for each coordinate the shift (a power of ten) that moves the residuals by about a tenth, 1 if none does."""
+    """Return for each coordinate the shift (a power of ten) that moves residuals by about a tenth, 1 if none."""
+    if point.size == 0:
+        return np.zeros(0)
     sizes = 10.0 ** np.arange(-18.0, 19.0)
     shifted = (point + sizes[:, None, None] * np.eye(point.size)).reshape(-1, point.size)
     with np.errstate(all="ignore"):
@@ -108,8 +121,8 @@ def _polished(problem: Problem, point: Array, cost: float) -> tuple[Array, float
     return point, cost
 
 
-def _descended(problem: Problem, start: Array, tolerance: float, budget: int) -> tuple[Array, float, bool, int] | None:
-    """Return (point, cost, converged, evaluations) of one descent, None where residuals are not finite."""
+def _descended(problem: Problem, start: Array, tolerance: float, budget: int) -> _End | None:
+    """Return where one descent ends, None where residuals are not finite."""
     try:
         with np.errstate(all="ignore"):
             found = least_squares(
@@ -130,30 +143,57 @@ def _descended(problem: Problem, start: Array, tolerance: float, budget: int) ->
         return None
     if not np.isfinite(found.cost):
         return None
-    return np.asarray(found.x), float(found.cost), bool(found.status > 0), int(found.nfev)
+    return _End(np.asarray(found.x), float(found.cost), bool(found.status > 0), int(found.nfev))
 
 
-def solution(problem: Problem, starts: Array) -> Solution | None:
-    """Return the best of the descents from each row of `starts`, refined; None where no start could be evaluated."""
+def solution(problem: Problem, starts: Array, part: Callable[[Array], Array] | None = None) -> Solution | None:
+    """Return the best of the descents from each row of `starts`, refined; None where no start could be evaluated.
+
+    `part` gives the residuals of a sample of the rows: with many rows every start descends on the sample, and the
+    distinct ends that compete there descend on all rows.
+    """
     margin = 1e-10 * np.where(np.isfinite(problem.high - problem.low), problem.high - problem.low, 1.0)
-    ends = []
-    for start in starts:
-        end = _descended(problem, np.clip(start, problem.low + margin, problem.high - margin), 1e-8, 200)
-        if end is not None:
-            ends.append(end)
+
+    def descents(chosen: Problem, points: Array, tolerance: float, budget: int) -> list[_End]:
+        inner = (np.clip(point, problem.low + margin, problem.high - margin) for point in points)
+        ends = [_descended(chosen, point, tolerance, budget) for point in inner]
+        return sorted((end for end in ends if end is not None), key=lambda end: end.cost)
+
+    rough = replace(problem, residuals=part) if part is not None else problem
+    ends = descents(rough, starts, 1e-8, 200)
     if not ends:
         return None
-    best = min(ends, key=lambda end: end[1])
-    fine = _descended(problem, np.clip(best[0], problem.low + margin, problem.high - margin), 1e-14, 3000)
-    refined = fine if fine is not None and fine[1] <= best[1] else best
+    near = [end for end in ends if end.cost <= ends[0].cost * (1.0 + _SAME_COST) + 1e-16]
+    rivals = _distinct(near)
+    finalists = np.array([end.point for end in (_distinct(ends)[:_FINALISTS] if part is not None else ends[:1])])
+    final = descents(problem, finalists, 1e-14 if part is None else 1e-12, 3000 if part is None else 200)
+    n_evaluations = sum(end.n_evaluations for end in (*ends, *final))
+    if part is None and (not final or final[0].cost > ends[0].cost):
+        final = ends
+    if not final:
+        return None
+    point, cost = final[0].point, final[0].cost
     if problem.loss == "linear":
-        point, cost = _polished(problem, refined[0], refined[1])
-        refined = (point, cost, refined[2], refined[3])
-    slack = best[1] * _SAME_COST + 1e-18
-    near = [end for end in ends if end[1] <= best[1] + 1e-3 * best[1] + slack]
-    scale = np.maximum(np.abs(refined[0]), 1e-3)
-    same = [end for end in near if (np.abs(end[0] - refined[0]) <= 30 * _SAME_POINT * scale).all()]
-    return Solution(
-        refined[0], refined[1], refined[2] or best[2], len(starts), len(same), len(near) - len(same),
-        sum(end[3] for end in ends) + (fine[3] if fine else 0),
-    )  # fmt: skip
+        point, cost = _polished(problem, point, cost)
+    converged = final[0].converged or (part is None and ends[0].converged)
+    n_agreeing = sum(_is_same(end, rivals[0]) for end in near)
+    return Solution(point, cost, converged, len(starts), n_agreeing, len(near) - n_agreeing, n_evaluations)
+
+
+def nearby_minimum(problem: Problem, start: Array) -> Array | None:
+    """Return the minimum that one descent from `start` reaches, to about eight digits: for refits by the hundred."""
+    end = _descended(problem, start, 1e-9, 100)
+    return None if end is None else end.point
+
+
+def _is_same(end: _End, other: _End) -> bool:
+    return bool((np.abs(end.point - other.point) <= _SAME_POINT * np.maximum(np.abs(other.point), 0.1)).all())
+
+
+def _distinct(ends: list[_End]) -> list[_End]:
+    """Return the ends that differ from all better ones."""
+    kept: list[_End] = []
+    for end in ends:
+        if not any(_is_same(end, other) for other in kept):
+            kept.append(end)
+    return kept

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from perfmodel.errors import FitError, UnknownNameError
-from perfmodel.fit.laws.base import Array, Columns, FitLaw
+from perfmodel.fit.laws.base import Array, Columns, FitLaw, Mask
 
 __all__ = ["Space", "guess_point", "search_space"]
 
@@ -25,7 +25,7 @@ class Space:
     law: FitLaw
     free: tuple[int, ...]
     template: Array
-    log: Array
+    log: Mask
     low: Array
     high: Array
 
@@ -52,12 +52,12 @@ class Space:
         with np.errstate(divide="ignore", invalid="ignore"):
             chosen = np.where(self.log, np.log(chosen), chosen)
         chosen = np.where(np.isnan(chosen), np.where(np.isfinite(self.low), self.low, 0.0), chosen)
-        return np.clip(chosen, self.low, self.high)
+        return np.asarray(np.clip(chosen, self.low, self.high))
 
     def scale(self, point: Array) -> Array:
         """Return d natural / d point for each free parameter."""
         with np.errstate(over="ignore"):
-            return np.where(self.log, np.exp(point), 1.0)
+            return np.asarray(np.where(self.log, np.exp(point), 1.0))
 
     def inside(self, point: Array) -> Array:
         """Return the point moved a hair off its bounds, as the solver needs it."""
@@ -68,7 +68,7 @@ class Space:
     def random_points(self, guess: Array, typical: Array, count: int, rng: np.random.Generator) -> Array:
         """Return `count` points of a Latin hypercube around the guess, inside the bounds: an array (count, k).
 
-        A real parameter without bounds varies by three times its guess, or ten of its `typical` shifts where that is more.
+        A real parameter without bounds varies by three times its guess, or ten of its `typical` shifts if more.
         """
         strata = np.stack([rng.permutation(count) for _ in range(self.k)], axis=1) if self.k else np.zeros((count, 0))
         u = (strata + rng.random(strata.shape)) / max(count, 1)
@@ -76,7 +76,7 @@ class Space:
         bounded = ~self.log & np.isfinite(self.high) & np.isfinite(self.low)
         low = np.where(bounded, self.low, np.maximum(self.low, guess - reach))
         high = np.where(bounded, self.high, np.minimum(self.high, guess + reach))
-        return low + u * (high - low)
+        return np.asarray(low + u * (high - low))
 
 
 def search_space(law: FitLaw, fixed: Mapping[str, float]) -> Space:
@@ -87,9 +87,10 @@ def search_space(law: FitLaw, fixed: Mapping[str, float]) -> Space:
         parameter = law.parameters[law.names.index(name)]
         if not (math.isfinite(value) and parameter.low <= value <= parameter.high):
             raise FitError(
-                f"law {law.name}: {name} cannot be fixed there", got=f"{value:g}",
+                f"law {law.name}: {name} cannot be fixed there",
+                got=f"{value:g}",
                 expected=f"{parameter.low:g} to {parameter.high:g}",
-            )  # fmt: skip
+            )
     free = tuple(i for i, name in enumerate(law.names) if name not in fixed)
     chosen = [law.parameters[i] for i in free]
     log = np.array([p.log for p in chosen], dtype=bool)

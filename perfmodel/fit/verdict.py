@@ -16,6 +16,11 @@ __all__ = ["evaluation_verdict", "findings", "percent", "verdict"]
 _TRADE_OFF: Final = 0.99
 _ALPHA: Final = 0.01
 _SINGULAR_CONDITION: Final = 1e8
+_FEW_ROWS: Final = 8
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def percent(share: float) -> str:
@@ -47,12 +52,15 @@ def findings(result: FitResult) -> tuple[Finding, ...]:
 def _freedom(result: FitResult) -> list[Finding]:
     n, k = result.n, result.k
     if result.dof <= 0:
-        text = f"{n} points for {k} parameters: the curve passes through the points whatever the truth is; no errors can be stated."
-        return [Finding("no-dof", Grade.POOR, text)]
-    if result.dof < 3:
         text = (
-            f"{n} points for {k} parameters leave {result.dof} degree{'s' if result.dof > 1 else ''} of freedom: "
-            "standard errors are rough, and a good agreement is no evidence for the law."
+            f"{n} points for {k} parameter{_s(k)}: the curve passes through the points whatever the truth is, "
+            "and no errors can be stated."
+        )
+        return [Finding("no-dof", Grade.POOR, text)]
+    if result.dof < 3 or n < _FEW_ROWS:
+        text = (
+            f"{n} points for {k} parameter{_s(k)} leave {result.dof} degree{_s(result.dof)} of freedom: "
+            "standard errors are rough, residuals cannot be tested, and agreement is little evidence for the law."
         )
         return [Finding("few-points", Grade.CARE, text)]
     return []
@@ -63,9 +71,17 @@ def _agreement(result: FitResult) -> list[Finding]:
     if math.isnan(r_squared):
         return []
     if r_squared < 0.0:
-        return [Finding("worse-than-mean", Grade.POOR, f"R2 = {r_squared:.3g}: the mean of y describes the data better than this law.")]
+        return [
+            Finding(
+                "worse-than-mean",
+                Grade.POOR,
+                f"R2 = {r_squared:.3g}: the mean of y describes the data better than this law.",
+            )
+        ]
     if r_squared < 0.5:
-        return [Finding("poor-fit", Grade.POOR, f"R2 = {r_squared:.2f}: the law leaves most of the variation unexplained.")]
+        return [
+            Finding("poor-fit", Grade.POOR, f"R2 = {r_squared:.2f}: the law leaves most of the variation unexplained.")
+        ]
     return []
 
 
@@ -73,26 +89,31 @@ def _parameters(result: FitResult) -> list[Finding]:
     found = []
     for name in result.at_bound:
         value = result.parameters[name]
-        text = f"{name} stands at its bound ({value:g}): the data ask for more than the law allows, or do not need it."
+        text = f"parameter {name} stands at its bound ({value:g}): the data ask for more, or do not need it."
         found.append(Finding("at-bound", Grade.CARE, text))
     if result.dof <= 0:
         return found
     if result.condition > _SINGULAR_CONDITION:
         found.append(
-            Finding("singular", Grade.POOR, "the parameters cannot be told apart: some combination of them does not move the curve.")
+            Finding(
+                "singular",
+                Grade.POOR,
+                "the parameters cannot be told apart: some combination of them does not move the curve.",
+            )
         )
     for i in result.free:
         value, error = float(result.values[i]), float(result.stderr[i])
         if math.isinf(error) or (error > abs(value) and error > 0.0):
             size = "unbounded" if math.isinf(error) else f"{error:.3g}"
-            text = f"{result.law.names[i]} = {value:.4g} is not determined: its standard error ({size}) exceeds it."
+            name = result.law.names[i]
+            text = f"parameter {name} = {value:.4g} is not determined: its standard error ({size}) exceeds it."
             found.append(Finding("undetermined", Grade.CARE, text))
     correlation = result.correlation
     for a in range(len(result.law.names)):
         for b in range(a):
             if abs(correlation[a, b]) > _TRADE_OFF:
                 text = (
-                    f"{result.law.names[b]} and {result.law.names[a]} trade off against each other "
+                    f"parameters {result.law.names[b]} and {result.law.names[a]} trade off against each other "
                     f"(correlation {correlation[a, b]:.3f}): neither is to be read on its own."
                 )
                 found.append(Finding("trade-off", Grade.CARE, text))
@@ -104,7 +125,7 @@ def _search(result: FitResult) -> list[Finding]:
     if not result.converged:
         found.append(Finding("not-converged", Grade.POOR, "the search did not settle; the values are not a minimum."))
     if result.n_rival:
-        text = f"{result.n_rival} of {result.n_starts} starts found other parameters that fit as well: the solution is not unique."
+        text = f"{result.n_rival} of {result.n_starts} starts found other parameters that fit as well: not unique."
         found.append(Finding("not-unique", Grade.CARE, text))
     return found
 
@@ -112,22 +133,28 @@ def _search(result: FitResult) -> list[Finding]:
 def _residuals(result: FitResult) -> list[Finding]:
     tests, found = result.diagnostics, []
     if tests.runs_p < _ALPHA:
-        text = f"residuals keep their sign over stretches of x (runs test p = {tests.runs_p:.1g}): the law bends otherwise than the data."
+        text = (
+            f"residuals keep their sign over stretches of x (runs test p = {tests.runs_p:.1g}): "
+            "the law bends otherwise than the data."
+        )
         found.append(Finding("runs", Grade.CARE, text))
     if tests.lack_of_fit_p < _ALPHA:
-        text = f"the law misses the means of repeats by more than repeats scatter (lack of fit, p = {tests.lack_of_fit_p:.1g})."
+        text = f"the law misses the means of repeats by more than they scatter (p = {tests.lack_of_fit_p:.1g})."
         found.append(Finding("lack-of-fit", Grade.CARE, text))
     if tests.spread_p < _ALPHA and abs(tests.spread_trend) > 0.25:
         way = "grow" if tests.spread_trend > 0 else "shrink"
-        text = f"residuals {way} with the fitted value (p = {tests.spread_p:.1g}): another kind of residual (relative) or weights would suit."
+        text = (
+            f"residuals {way} with the fitted value (p = {tests.spread_p:.1g}): "
+            "another kind of residual (relative, log) or weights would suit."
+        )
         found.append(Finding("uneven-scatter", Grade.CARE, text))
     if tests.chi_squared_p < _ALPHA:
-        text = f"residuals are {result.sigma:.2g} times the stated standard errors: the errors are too small or the law is wrong."
+        text = f"residuals are {result.sigma:.2g} times the stated errors: those are too small or the law is wrong."
         found.append(Finding("beyond-stated-errors", Grade.CARE, text))
     if tests.outlier_rows:
         rows = ", ".join(map(str, tests.outlier_rows[:6])) + (", ..." if len(tests.outlier_rows) > 6 else "")
         count = len(tests.outlier_rows)
-        text = f"{count} outlying row{'s' if count > 1 else ''} ({rows}): look at them; a robust loss lowers their weight."
+        text = f"{count} outlying row{_s(count)} ({rows}): look at them; a robust loss lowers their weight."
         found.append(Finding("outliers", Grade.CARE, text))
     return found
 
@@ -137,15 +164,18 @@ def verdict(result: FitResult) -> str:
     error = result.errors
     ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in result.x_range.items())
     head = (
-        f"{result.grade.capitalize()}. {result.law.title}, {result.n} points, {result.k} parameters fitted: R2 = {error.r_squared:.4f}, "
-        f"error median {percent(error.median_rel_frac)}, worst {percent(error.max_rel_frac)}. Fitted on {ranges}; outside is extrapolation."
+        f"{result.grade.capitalize()}: {result.law.title}, {result.n} points, {result.k} parameter{_s(result.k)} "
+        f"fitted: R2 = {error.r_squared:.4f}, error median {percent(error.median_rel_frac)}, "
+        f"worst {percent(error.max_rel_frac)}. "
+        f"Fitted on {ranges}; outside is extrapolation."
     )
     return " ".join([head, *(f.text[0].upper() + f.text[1:] for f in result.findings)])
 
 
 def evaluation_verdict(law: FitLaw, found: Errors, data: FitData) -> str:
     """Return the verdict on a law with given parameters: whether it reproduces the data."""
-    numbers = f"R2 = {found.r_squared:.3g}, error median {percent(found.median_rel_frac)}, worst {percent(found.max_rel_frac)}"
+    sizes = f"error median {percent(found.median_rel_frac)}, worst {percent(found.max_rel_frac)}"
+    numbers = f"R2 = {found.r_squared:.3g}, {sizes}"
     if not np.isfinite(found.rmse):
         return f"The law {law.name} with the given parameters has no finite value on this data."
     if found.r_squared < 0.0:

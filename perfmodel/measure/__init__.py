@@ -1,0 +1,1 @@
+"""Measurements: tables of our own, checks against physics, and importers of what other tools write."""

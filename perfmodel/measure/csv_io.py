@@ -103,7 +103,8 @@ def _parsed(text: str, name: str, faults: Faults) -> _Parsed:
         _note_header(faults, header)
         found = _Parsed(header, [], [_Words() for _ in header])
         while chunk := [(reader.line_num, row) for row in islice(reader, _CHUNK_ROWS)]:
-            _add(found, [(line, row) for line, row in chunk if row], faults)
+            if filled := [(line, row) for line, row in chunk if row]:
+                _add(found, filled, faults)
     except csv.Error as error:
         cure = "The file may be cut off, or a quote is not closed." if "unexpected end" in str(error) else ""
         where = f"line {reader.line_num}"
@@ -224,6 +225,7 @@ def write_table(table: Table, path: Path | str) -> tuple[Path, ...]:
     """Write a table and its sidecar, and return the files written.
 
     >>> from tempfile import mkdtemp
+    >>> from perfmodel.measure.row import Row
     >>> row = Row(id="a", kind="bandwidth", device="l4", runtime="nvbandwidth", op="hbm_copy", metric="bytes_per_s")
     >>> from perfmodel.measure.table import table_from_rows
     >>> table = table_from_rows([row.with_columns(value=2.5e11, source="own run")])

@@ -6,16 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.estimate import Bound, Estimate, Num, Rule, leaf_shares, shares
-from perfmodel.report.memory import memory_document
+from perfmodel.report.memory import host_text, memory_document, pool_text
+from perfmodel.report.notes import note_parts, rate
 from perfmodel.sources import citation
 from perfmodel.step.answer import Answer, Figure
+from perfmodel.step.question import Case
 from perfmodel.units import bandwidth_text, bytes_text, count_text, rate_text, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.tree import Tree
 
-__all__ = ["answer_document", "answer_tables", "bound_text", "explanation", "figure_text", "setup_document"]
+__all__ = [
+    "answer_document",
+    "answer_tables",
+    "bound_text",
+    "explanation",
+    "explanation_document",
+    "figure_text",
+    "headline",
+    "limits_text",
+    "setup_document",
+    "setup_text",
+]
 
 _ROWS: tuple[tuple[str, str, str], ...] = (
     ("ttft_s", "TTFT (all prompts read)", "time"),
@@ -51,9 +64,9 @@ def bound_text(bound: Bound) -> str:
     return _MEANING[bound]
 
 
-def setup_document(answer: Answer) -> dict[str, Any]:
-    """Return who and what the answer is about."""
-    case, layout = answer.case, answer.case.setup.layout
+def setup_document(case: Case) -> dict[str, Any]:
+    """Return who and what a case is about."""
+    layout = case.setup.layout
     return {
         "model": case.setup.model.name,
         "hardware": [device.name for device in case.setup.devices],
@@ -68,17 +81,19 @@ def setup_document(answer: Answer) -> dict[str, Any]:
         "quantization": case.setup.scheme.name,
         "dtype": case.setup.dtype,
         "kv_cache_dtype": case.setup.kv_dtype,
-        "batch": case.workload.batch,
-        "batch_running": answer.workload.batch,
-        "input_tokens": case.workload.input_tokens,
-        "output_tokens": case.workload.output_tokens,
-        "calibration": case.calibration.name,
     }
 
 
 def answer_document(answer: Answer) -> dict[str, Any]:
     """Return the answer with stable keys in base units; each figure with `_low` and `_high` (80 % band)."""
-    document = setup_document(answer)
+    work = answer.case.workload
+    document = setup_document(answer.case) | {
+        "batch": work.batch,
+        "batch_running": answer.workload.batch,
+        "input_tokens": work.input_tokens,
+        "output_tokens": work.output_tokens,
+        "calibration": answer.case.calibration.name,
+    }
     for name, figure in answer.figures.items():
         document[name] = figure.value
         if not name.endswith("_floor_s"):
@@ -101,7 +116,7 @@ def figure_text(figure: Figure, kind: str) -> tuple[str, str]:
             return time_text(value)
         if kind == "percent":
             return f"{100 * value:.3g} %"
-        return f"{value:.4g}" + (" J" if kind == "joule" else "")
+        return rate(value) + (" J" if kind == "joule" else "")
 
     return text(figure.value), f"{text(figure.low)} .. {text(figure.high)}"
 
@@ -111,41 +126,65 @@ def answer_tables(answer: Answer) -> Iterator[RenderableType]:
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(_heading(answer), style="bold")
+    yield Text(headline(answer), style="bold")
     table = Table(box=None, pad_edge=False)
     for column in ("", "predicted", "80 % band", "datasheet floor"):
-        table.add_column(column, justify="left" if not column else "right")
+        table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for name, label, kind in _ROWS:
         if name in answer.figures:
             floor = answer.figures.get(name.replace("_s", "_floor_s")) if kind == "time" else None
             table.add_row(label, *figure_text(answer.figures[name], kind), time_text(floor.value) if floor else "")
     yield table
-    for name, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "Whole run")):
-        yield Text(f"{label}: {_limits(answer.bounds[name])}")
-    plan = answer.memory
-    yield Text(
-        f"Memory of a rank: weights {bytes_text(plan.tightest.weights_on_device_bytes)}, KV pool "
-        f"{bytes_text(plan.tightest.pool_bytes)} = {plan.kv_tokens} tokens, of {bytes_text(plan.tightest.total_bytes)}"
-    )
-    if answer.assumed:
-        yield Text("Assumed: " + "; ".join(answer.assumed), style="dim")
-    for warning in answer.warnings:
-        yield Text(f"Note: {warning}", style="yellow")
+    limits = Table(box=None, pad_edge=False, show_header=False)
+    limits.add_column(no_wrap=True)
+    limits.add_column()
+    for name, label in (("ttft", "TTFT is bound by"), ("tpot", "TPOT is bound by"), ("e2e", "Whole run is bound by")):
+        limits.add_row(label, limits_text(answer, name))
+    limits.add_row("Memory of a rank", pool_text(answer.memory))
+    if beside := host_text(answer.memory):
+        limits.add_row("Host memory", beside)
+    yield limits
+    yield from note_parts(answer.assumed, answer.warnings)
 
 
-def _heading(answer: Answer) -> str:
-    d = setup_document(answer)
-    sizes = " ".join(f"{k}{d[k]}" for k in ("tp", "pp", "dp", "ep") if d[k] > 1)
-    where = f"{d['n_devices']} x {' + '.join(d['hardware'])}" if d["n_devices"] > 1 else d["hardware"][0]
-    weights = "16-bit" if d["quantization"] == "none" else d["quantization"]
-    load = f"batch {d['batch_running']:g}, {d['input_tokens']:g} in, {d['output_tokens']:g} out"
-    what = f"{d['model']} ({weights}, KV {d['kv_cache_dtype']})"
-    return f"{what} on {' '.join(filter(None, (where, sizes)))}, {d['runtime']}; {load}; calibration {d['calibration']}"
+def headline(answer: Answer) -> str:
+    """Return what an answer is about, in one line."""
+    work = answer.workload
+    load = f"batch {work.batch:g}, {work.input_tokens:g} in, {work.output_tokens:g} out"
+    return f"{setup_text(answer.case)}; {load}; calibration {answer.case.calibration.name}"
 
 
-def _limits(ranked: tuple[tuple[Bound, float], ...]) -> str:
-    parts = [f"{bound_text(bound)} ({bound.value}) {100 * share:.0f} %" for bound, share in ranked[:3]]
-    return "bound by " + ", then ".join(parts)
+def setup_text(case: Case) -> str:
+    """Return model, precision, devices, layout and engine of a case in words."""
+    d = setup_document(case)
+    sizes = [f"{k}{d[k]}" for k in ("tp", "pp", "dp", "ep") if d[k] > 1]
+    sizes += [f"{d['n_replicas']} replicas"] if d["n_replicas"] > 1 else []
+    names = list(dict.fromkeys(d["hardware"]))
+    mixed = len(names) > 1
+    where = " + ".join(d["hardware"]) if mixed else names[0]
+    if d["n_devices"] > 1 and not (mixed and len(d["hardware"]) == d["n_devices"]):
+        where = f"{d['n_devices']} x ({where})" if mixed else f"{d['n_devices']} x {where}"
+    weights = d["dtype"] if d["quantization"] == "none" else d["quantization"]
+    what = f"{d['model']} ({weights} weights, {d['kv_cache_dtype']} KV)"
+    return f"{what} on {' '.join((where, *sizes))}, {d['runtime']}"
+
+
+def limits_text(answer: Answer, name: str) -> str:
+    """Return what bounds ttft, tpot or e2e, with the runner-up and the third."""
+    parts = []
+    for bound, share in answer.bounds[name][:3]:
+        words = bound_text(bound)
+        if bound is Bound.LINK and answer.case.setup.offload_bytes:
+            words = "links, over which offloaded weights come from the host"
+        parts.append(f"{words} ({bound.value})" + ("" if share >= 1 and bound in _CAPS else f" {_percent(share)}"))
+    return ", then ".join(parts)
+
+
+_CAPS = (Bound.KV_CAPACITY, Bound.MAX_NUM_SEQS)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.005 else "< 1 %"
 
 
 class _Notes:

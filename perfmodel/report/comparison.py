@@ -5,17 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.errors import InfeasibleError
 from perfmodel.estimate import Bound
-from perfmodel.report.answer import bound_text
+from perfmodel.report.answer import bound_text, headline
+from perfmodel.report.notes import assumption_lines, count, note_parts, rate
 from perfmodel.step.answer import Answer
-from perfmodel.units import bytes_text, time_text
+from perfmodel.units import GIB, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
-__all__ = ["Variation", "best_of", "comparison_rows", "comparison_tables"]
+__all__ = [
+    "Variation",
+    "best_of",
+    "change_text",
+    "common_heading",
+    "comparison_document",
+    "comparison_rows",
+    "comparison_tables",
+    "reason",
+    "setup_names",
+    "shared_assumptions",
+]
 
 Variation = tuple[Mapping[str, str], "Answer | Exception"]
+
+_LONGEST_NAME = 24
+"""Names up to this long stand in the table; longer ones in a list above it."""
 
 
 def best_of(variations: Sequence[Variation]) -> int | None:
@@ -28,9 +45,13 @@ def best_of(variations: Sequence[Variation]) -> int | None:
     return max(rates, key=lambda i: rates[i]) if rates else None
 
 
+def _base(variations: Sequence[Variation]) -> Answer | None:
+    return next((a for _, a in variations if isinstance(a, Answer)), None)
+
+
 def comparison_rows(variations: Sequence[Variation]) -> list[dict[str, Any]]:
     """Return one flat row a variation, with changes against the first that works."""
-    base = next((a for _, a in variations if isinstance(a, Answer)), None)
+    base = _base(variations)
     best = best_of(variations)
     rows = []
     for i, (changes, answer) in enumerate(variations):
@@ -40,76 +61,190 @@ def comparison_rows(variations: Sequence[Variation]) -> list[dict[str, Any]]:
                 own, first = answer.figures[key], base.figures[key]
                 row |= {key: own.value, f"{key}_low": own.low, f"{key}_high": own.high}
                 row[f"{key}_change_frac"] = own.value / first.value - 1.0
+            rank = answer.memory.tightest
             row |= {
                 "n_devices": answer.case.n_devices,
+                "batch": answer.case.workload.batch,
                 "batch_running": answer.workload.batch,
+                "input_tokens": answer.workload.input_tokens,
+                "output_tokens": answer.workload.output_tokens,
                 "bound": answer.bound.value,
-                "weight_bytes_per_rank": answer.memory.tightest.weights_on_device_bytes,
+                "weight_bytes_per_rank": rank.weights_on_device_bytes,
+                "kv_pool_bytes_per_rank": rank.pool_bytes,
                 "kv_tokens": answer.memory.kv_tokens,
+                "kv_tokens_change_frac": answer.memory.kv_tokens / max(1, base.memory.kv_tokens) - 1.0,
                 "best": i == best,
                 "error": "",
             }
         else:
-            row["error"] = str(answer).replace("\n", " ").strip()
+            row |= {"best": False, "error": "; ".join(str(answer).split("\n  "))}
         rows.append(row)
     return rows
 
 
+def comparison_document(variations: Sequence[Variation]) -> dict[str, Any]:
+    """Return the rows with what each assumes and warns of, the index of the best, and why it is."""
+    rows = comparison_rows(variations)
+    for row, (_, answer) in zip(rows, variations, strict=True):
+        row["assumed"] = list(answer.assumed) if isinstance(answer, Answer) else []
+        row["warnings"] = list(answer.warnings) if isinstance(answer, Answer) else []
+    return {"variations": rows, "best": best_of(variations), "reason": reason(variations)}
+
+
+def setup_names(variations: Sequence[Variation]) -> list[str]:
+    """Return what each variation changes, as short as it stays clear."""
+    if len(variations[0][0]) == 1:
+        return [next(iter(changes.values())) for changes, _ in variations]
+    return [" ".join(f"{name}={value}" for name, value in changes.items()) for changes, _ in variations]
+
+
+def common_heading(variations: Sequence[Variation]) -> str:
+    """Return what the variations are compared with."""
+    base = next((i for i, (_, a) in enumerate(variations) if isinstance(a, Answer)), None)
+    if base is None:
+        return "No variation works"
+    answer = variations[base][1]
+    assert isinstance(answer, Answer)
+    return f"Changes are against #{base + 1}: {headline(answer)}"
+
+
 def comparison_tables(variations: Sequence[Variation]) -> Iterator[RenderableType]:
-    """Yield the table of variations, then a sentence on the best."""
-    from rich.table import Table
+    """Yield the tables of speed and memory, a sentence on the best, what does not work, assumptions and warnings."""
     from rich.text import Text
 
-    rows, best = comparison_rows(variations), best_of(variations)
-    axes = list(variations[0][0])
-    table = Table(box=None, pad_edge=False)
-    for name in axes:
-        table.add_column(name)
-    for name in ("TTFT", "TPOT", "tokens/s", "per device", "80 % band", "weights/rank", "KV tokens", "bound by", ""):
-        table.add_column(name, justify="left" if name in ("", "bound by") else "right")
+    names = setup_names(variations)
+    yield Text(common_heading(variations), style="bold")
+    if max(map(len, names)) > _LONGEST_NAME:
+        for i, name in enumerate(names):
+            yield Text(f"  #{i + 1} {name}")
+    if best_of(variations) is not None:
+        yield ""
+        yield _speed_table(variations, names)
+        yield ""
+        yield _memory_table(variations, names)
+        yield ""
+        yield Text(reason(variations))
+    for i, (_, answer) in enumerate(variations):
+        if isinstance(answer, Exception):
+            yield Text(f"#{i + 1} {_without_assumptions(answer)}", style="yellow")
+    yield from _notes(variations)
+
+
+def _without_assumptions(error: Exception) -> str:
+    return "\n".join(line for line in str(error).split("\n") if not line.startswith("  assumed: "))
+
+
+def _table(variations: Sequence[Variation], names: Sequence[str], columns: Sequence[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("#", no_wrap=True)
+    if max(map(len, names)) <= _LONGEST_NAME:
+        axes = variations[0][0]
+        table.add_column(next(iter(axes)) if len(axes) == 1 else "variation", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="left" if column == "bound by" else "right", no_wrap=True)
+    return table
+
+
+def _speed_table(variations: Sequence[Variation], names: Sequence[str]) -> Table:
+    rows = comparison_rows(variations)
+    in_table = max(map(len, names)) <= _LONGEST_NAME
+    several = any(row.get("n_devices", 1) > 1 for row in rows)
+    columns = ["TTFT", "", "TPOT", "", "tokens/s", "", *(["per device"] if several else []), "80 % band", "bound by"]
+    table = _table(variations, names, columns)
     for i, row in enumerate(rows):
-        cells = [str(row[name]) for name in axes]
+        cells = [f"{i + 1}{' *' if row['best'] and len(rows) > 1 else ''}", *([names[i]] if in_table else [])]
         if row["error"]:
-            table.add_row(*cells, *[""] * 7, "", Text(f"no: {row['error'].split('.')[0][:90]}"))
+            why = "does not fit" if isinstance(variations[i][1], InfeasibleError) else "not possible"
+            table.add_row(*cells, *[""] * (len(columns) - 1), why, style="dim")
             continue
-        low, high = row["output_tokens_per_s_low"], row["output_tokens_per_s_high"]
+        cells += [time_text(row["ttft_s"]), change_text(row["ttft_s_change_frac"])]
+        cells += [time_text(row["tpot_s"]), change_text(row["tpot_s_change_frac"])]
+        cells += [rate(row["output_tokens_per_s"]), change_text(row["output_tokens_per_s_change_frac"])]
+        cells += [rate(row["output_tokens_per_s_per_device"])] if several else []
+        cells.append(f"{rate(row['output_tokens_per_s_low'])} .. {rate(row['output_tokens_per_s_high'])}")
+        table.add_row(*cells, row["bound"], style="bold" if row["best"] else "")
+    return table
+
+
+def _memory_table(variations: Sequence[Variation], names: Sequence[str]) -> Table:
+    columns = ["devices", "weights/rank", "KV pool/rank", "KV tokens", "", "running"]
+    table = _table(variations, names, columns)
+    in_table = max(map(len, names)) <= _LONGEST_NAME
+    for i, row in enumerate(comparison_rows(variations)):
+        if row["error"]:
+            continue
         table.add_row(
-            *cells,
-            f"{time_text(row['ttft_s'])} {_change(row['ttft_s_change_frac'])}",
-            f"{time_text(row['tpot_s'])} {_change(row['tpot_s_change_frac'])}",
-            f"{row['output_tokens_per_s']:.4g} {_change(row['output_tokens_per_s_change_frac'])}",
-            f"{row['output_tokens_per_s_per_device']:.4g}",
-            f"{low:.3g}..{high:.3g}",
-            bytes_text(row["weight_bytes_per_rank"]),
-            str(row["kv_tokens"]),
-            row["bound"],
-            "<- best per device" if i == best and len(rows) > 1 else "",
+            str(i + 1),
+            *([names[i]] if in_table else []),
+            str(row["n_devices"]),
+            f"{row['weight_bytes_per_rank'] / GIB:.2f} GiB",
+            f"{row['kv_pool_bytes_per_rank'] / GIB:.2f} GiB",
+            count(row["kv_tokens"]),
+            change_text(row["kv_tokens_change_frac"]),
+            f"{row['batch_running']:g} of {row['batch']:g}",
         )
-    yield table
-    if best is not None:
-        yield Text(_reason(variations, best))
+    return table
 
 
-def _change(frac: float) -> str:
-    return "" if abs(frac) < 5e-4 else f"({100 * frac:+.0f} %)"
+def change_text(frac: float) -> str:
+    """Return a change in percent; empty where there is none to speak of.
+
+    >>> change_text(0.3348)
+    '+33 %'
+    """
+    return "" if abs(frac) < 5e-3 else f"{100 * frac:+,.0f} %"
 
 
-def _reason(variations: Sequence[Variation], best: int) -> str:
+def shared_assumptions(variations: Sequence[Variation]) -> list[str]:
+    """Return what every variation that works assumes."""
+    answers = [a for _, a in variations if isinstance(a, Answer)]
+    return [text for text in answers[0].assumed if all(text in a.assumed for a in answers)] if answers else []
+
+
+def _notes(variations: Sequence[Variation]) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    answers = [a for _, a in variations if isinstance(a, Answer)]
+    shared = shared_assumptions(variations)
+    common = [text for text in (answers[0].warnings if answers else ()) if all(text in a.warnings for a in answers)]
+    yield from note_parts(shared, common)
+    own: dict[str, list[str]] = {}
+    for i, (_, answer) in enumerate(variations):
+        if isinstance(answer, Answer):
+            for line in assumption_lines([text for text in answer.assumed if text not in shared]):
+                own.setdefault(f"assumed: {line}", []).append(f"#{i + 1}")
+            for warning in answer.warnings:
+                if warning not in common:
+                    own.setdefault(f"note: {warning}", []).append(f"#{i + 1}")
+    for line, numbers in own.items():
+        yield Text(f"{' '.join(numbers)} {line}", style="yellow" if line.startswith("note") else "dim")
+
+
+def reason(variations: Sequence[Variation]) -> str:
     """Return why the best beats the runner-up: the bound whose time per token shrinks most."""
+    best = best_of(variations)
     works = [(i, a) for i, (_, a) in enumerate(variations) if isinstance(a, Answer)]
+    if best is None:
+        return "No variation works."
     if len(works) < 2:
         return "Only one variation works."
     winner = next(a for i, a in works if i == best)
-    rivals = [a for i, a in works if i != best]
-    second = max(rivals, key=lambda a: a.figures["output_tokens_per_s_per_device"].value)
+    rivals = [(i, a) for i, a in works if i != best]
+    next_best, second = max(rivals, key=lambda pair: pair[1].figures["output_tokens_per_s_per_device"].value)
+    own, other = (a.figures["output_tokens_per_s_per_device"] for a in (winner, second))
+    changes = " ".join(f"{axis}={value}" for axis, value in variations[best][0].items())
+    name = f"#{best + 1} {changes}"
+    lead = own.value / other.value - 1
+    if lead < 5e-3:
+        return f"Best per device: {name}, but #{next_best + 1} is level with it."
     spent = [_device_s_per_token(a) for a in (winner, second)]
     saved = {bound: spent[1].get(bound, 0.0) - spent[0].get(bound, 0.0) for bound in {*spent[0], *spent[1]}}
     most = max(saved, key=lambda bound: saved[bound])
-    own, other = (a.figures["output_tokens_per_s_per_device"] for a in (winner, second))
     sure = "the bands do not overlap" if own.low > other.high else "the bands overlap, so this is likely, not sure"
-    name = ", ".join(f"{k}={v}" for k, v in variations[best][0].items())
     return (
-        f"Best per device: {name}, {100 * (own.value / other.value - 1):.0f} % ahead of the next; it saves most on "
+        f"Best per device: {name}, {100 * lead:.0f} % ahead of #{next_best + 1}; it saves most on "
         f"{bound_text(most)} ({time_text(max(saved[most], 0.0))} of device time a token); {sure}."
     )
 

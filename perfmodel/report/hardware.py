@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["device_tables", "hardware_rows", "hardware_table", "system_tables"]
+__all__ = ["device_tables", "hardware_rows", "hardware_tables", "system_tables"]
 
 
 def hardware_rows(catalogue: Catalogue, pattern: str = "") -> list[dict[str, Any]]:
@@ -55,15 +55,16 @@ def _system_row(system: System) -> dict[str, Any]:
     }
 
 
-def hardware_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Return the list as a table."""
+def hardware_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    """Yield the devices, then the systems, each as a table; nothing for a kind of which there is none."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "title", "16-bit peak", "memory", "bandwidth", "TDP"):
-        table.add_column(column, justify="left" if column in ("name", "title") else "right")
-    for row in rows:
-        if row["kind"] == "device":
+    devices, systems = (tuple(r for r in rows if r["kind"] == kind) for kind in ("device", "system"))
+    if devices:
+        table = Table(box=None, pad_edge=False)
+        for column in ("device", "title", "16-bit peak", "memory", "bandwidth", "TDP"):
+            table.add_column(column, justify="left" if column in ("device", "title") else "right", no_wrap=True)
+        for row in devices:
             peak, tdp = row["peak_flop_per_s"], row["tdp_w"]
             table.add_row(
                 row["name"],
@@ -73,9 +74,14 @@ def hardware_table(rows: Sequence[dict[str, Any]]) -> Table:
                 bandwidth_text(row["bandwidth_bytes_per_s"]),
                 f"{tdp:g} W" if tdp else "-",
             )
-        else:
-            table.add_row(row["name"], row["title"], f"{row['n_devices']} x", row["device"], "", "")
-    return table
+        yield table
+    if systems:
+        table = Table(box=None, pad_edge=False)
+        for column in ("system", "devices", "fabrics, from the inside out"):
+            table.add_column(column, no_wrap=column == "system")
+        for row in systems:
+            table.add_row(row["name"], f"{row['n_devices']} x {row['device']}", row["fabrics"].replace("_", " "))
+        yield table
 
 
 def device_tables(device: Device) -> Iterator[RenderableType]:

@@ -31,13 +31,15 @@ _MARGIN_PX: Final = 3.0
 
 @dataclass
 class LabelBoard:
-    """The axes with what lies on it: labels and markers (solid) must not be covered, lines should not.
+    """The axes with what lies on it: texts, markers and leaders must not be covered, lines should not.
 
     Limits and scales of the axes must be set before, and its figure must have a canvas.
     """
 
     axes: Axes
-    solid: list[Box] = field(default_factory=list)
+    texts: list[Box] = field(default_factory=list)
+    markers: list[Box] = field(default_factory=list)
+    leaders: list[Box] = field(default_factory=list)
     lines: list[Box] = field(default_factory=list)
 
     def pixels(self, x: float, y: float) -> Point:
@@ -60,7 +62,7 @@ class LabelBoard:
     def note_marker(self, point: Point, radius_px: float) -> None:
         """Note a marker at a point of the data."""
         x, y = self.pixels(*point)
-        self.solid.append((x - radius_px, y - radius_px, x + radius_px, y + radius_px))
+        self.markers.append((x - radius_px, y - radius_px, x + radius_px, y + radius_px))
 
     def text_size(self, text: str, size: float, weight: str) -> Point:
         """Return width and height of a text in pixels."""
@@ -86,21 +88,22 @@ class LabelBoard:
         cx = x + np.tile(np.cos(_ANGLES), len(_DISTANCES_PX)) * (reach + width / 2)
         cy = y + np.tile(np.sin(_ANGLES), len(_DISTANCES_PX)) * (reach + height / 2)
         boxes = np.stack((cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2), axis=1)
-        cost = 0.6 * (reach - radius_px) + 20.0 * _covered(boxes, self.solid) + 3.0 * _covered(boxes, self.lines)
+        cost = 0.6 * (reach - radius_px) + self._cost(boxes)
         end_x, end_y = np.clip(x, boxes[:, 0], boxes[:, 2]), np.clip(y, boxes[:, 1], boxes[:, 3])
         length = np.hypot(end_x - x, end_y - y) + 1e-9
         for t in np.linspace(0.0, 1.0, 9):
             start = np.minimum((radius_px + 2.0) / length, 1.0)
             at = start + (1.0 - start) * t
             lx, ly = x + (end_x - x) * at, y + (end_y - y) * at
-            crossed = _covered(np.stack((lx - 1.5, ly - 1.5, lx + 1.5, ly + 1.5), axis=1), self.solid)
-            cost += 10.0 * crossed * (length - radius_px > _LEADER_PX)
+            dots = np.stack((lx - 1.5, ly - 1.5, lx + 1.5, ly + 1.5), axis=1)
+            crossed = 10.0 * _covered(dots, self.texts) + 1.5 * _covered(dots, [*self.markers, *self.leaders])
+            cost += crossed * (length - radius_px > _LEADER_PX)
         frame = self.axes.bbox
         inside = (boxes[:, :2] > (frame.x0 + _MARGIN_PX, frame.y0 + _MARGIN_PX)).all(axis=1)
         inside &= (boxes[:, 2:] < (frame.x1 - _MARGIN_PX, frame.y1 - _MARGIN_PX)).all(axis=1)
         best = int(np.argmin(cost + 1e6 * ~inside))
         self._write((float(cx[best]), float(cy[best])), text, colour, size, weight)
-        self.solid.append((float(boxes[best, 0]), float(boxes[best, 1]), float(boxes[best, 2]), float(boxes[best, 3])))
+        self.texts.append((float(boxes[best, 0]), float(boxes[best, 1]), float(boxes[best, 2]), float(boxes[best, 3])))
         if length[best] - radius_px > _LEADER_PX:
             self._draw_leader((x, y), (float(end_x[best]), float(end_y[best])), radius_px, colour)
 
@@ -111,7 +114,7 @@ class LabelBoard:
         length = float(np.hypot(end[0] - start[0], end[1] - start[1]))
         for t in np.arange(radius_px + 6.0, length, 3.0) / length:
             x, y = start[0] + (end[0] - start[0]) * float(t), start[1] + (end[1] - start[1]) * float(t)
-            self.solid.append((x - 1.5, y - 1.5, x + 1.5, y + 1.5))
+            self.leaders.append((x - 1.5, y - 1.5, x + 1.5, y + 1.5))
 
     def place_along(
         self,
@@ -138,13 +141,17 @@ class LabelBoard:
             px, py = cx + np.cos(angle) * along, cy + np.sin(angle) * along
             boxes = np.stack((px - half, py - half, px + half, py + half), axis=1)
             inner = boxes + np.array([2.0, 2.0, -2.0, -2.0])
-            cost = float(20.0 * _covered(boxes, self.solid).sum() + 2.0 * _covered(inner, self.lines).sum())
-            cost += 60.0 * abs(t - 0.5)
+            cost = float(self._cost(inner).sum()) + 60.0 * abs(t - 0.5)
             if best is None or cost < best[0]:
                 best = (cost, float(cx), float(cy), [(float(a), float(b), float(c), float(d)) for a, b, c, d in boxes])
         assert best is not None  # 25 places were tried
         self._write(best[1:3], text, colour, size, weight, degrees=float(np.degrees(angle)))
-        self.solid += best[3]
+        self.texts += best[3]
+
+    def _cost(self, boxes: Floats) -> Floats:
+        """Return what each box costs for what it covers."""
+        solid = [*self.texts, *self.markers, *self.leaders]
+        return 20.0 * _covered(boxes, solid) + 3.0 * _covered(boxes, self.lines)
 
     def _write(self, centre: Point, text: str, colour: str, size: float, weight: str, *, degrees: float = 0.0) -> None:
         x, y = self.share_of_axes(centre)

@@ -7,6 +7,7 @@ is stated in `status`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -17,7 +18,7 @@ from perfmodel.estimate import Coefficient
 from perfmodel.specs.device import Device
 from perfmodel.specs.figures import Spec
 
-__all__ = ["CalibratedDevice", "Calibration", "Coef", "CollectiveFit", "KernelFit", "Override", "When"]
+__all__ = ["CalibratedDevice", "Calibration", "Coef", "CollectiveFit", "FitRecord", "KernelFit", "Override", "When"]
 
 
 class Coef(Spec):
@@ -30,16 +31,20 @@ class Coef(Spec):
 
 
 class KernelFit(Spec):
-    """Coefficients of `launch + (flop / (compute x peak)) (+)q (bytes / (memory x bandwidth))` for a kernel class.
+    """Coefficients of `launch + chain x depth + (flop / (compute x peak)) (+)q (bytes / (memory x bandwidth))`.
 
-    `knee` is the exponent q of the soft maximum; without it the maximum is hard. `min_rows` is the least number of
-    rows that the matrix engine works on. `scatter` is the relative scatter of measured times around the law.
+    `knee` is the exponent q of the soft maximum; without it the maximum is hard. `chain_s` is the time of one link of
+    the serial chain whose length is the work's `depth`. `pad_tokens` are tokens that an attention kernel works on
+    beside the asked ones, `min_rows` the least number of rows that the matrix engine works on. `scatter` is the
+    relative scatter of measured times around the law.
     """
 
     launch_s: Coef
     compute_frac: Coef
     memory_frac: Coef
     knee: Coef | None = None
+    chain_s: Coef | None = None
+    pad_tokens: Coef | None = None
     min_rows: Coef | None = None
     scatter: Coef | None = None
 
@@ -50,6 +55,22 @@ class CollectiveFit(Spec):
     start_s: Coef
     bandwidth_frac: Coef
     scatter: Coef | None = None
+
+
+class FitRecord(Spec):
+    """How a kernel class was fitted: on what, how well, and over which range."""
+
+    runtime: str
+    n_rows: Annotated[int, Field(ge=1)]
+    n_groups: Annotated[int, Field(ge=1)]
+    left_out_median_frac: float
+    left_out_p90_frac: float
+    data_sha256: str
+    ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    parameters: tuple[str, ...] = ()
+    log_covariance: tuple[tuple[float, ...], ...] = ()
+    """Covariance of the logarithms of the parameters, in their order."""
+    remarks: tuple[str, ...] = ()
 
 
 class When(Spec):
@@ -89,9 +110,29 @@ class Calibration(Spec):
     status: Literal["bound", "ideal", "prior", "fit"]
     title: str = ""
     sources: dict[str, str] = Field(default_factory=dict)
-    kernels: dict[str, KernelFit] = Field(min_length=1)
-    collectives: dict[str, CollectiveFit] = Field(min_length=1)
+    kernels: dict[str, KernelFit] = Field(default_factory=dict)
+    collectives: dict[str, CollectiveFit] = Field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
+    device: str = ""
+    """For a fit: the device that was measured."""
+    runtime: str = ""
+    fits: dict[str, FitRecord] = Field(default_factory=dict)
+    program_version: str = ""
+
+    def with_fits(self, fits: Iterable[Calibration]) -> Calibration:
+        """Return the calibration with fits laid over it, each for its own device only; later ones win."""
+        listed = tuple(fits)
+        if not listed:
+            return self
+        own = tuple(
+            Override(when=When(device=(f.device,)), kernels=f.kernels, collectives=f.collectives) for f in listed
+        )
+        sources = dict(self.sources)
+        for f in listed:
+            sources |= f.sources
+        name = " + ".join([*(f.name for f in listed), self.name])
+        changes = {"overrides": (*self.overrides, *own), "name": name, "sources": sources}
+        return self.model_copy(update=changes)
 
     @property
     def is_physics_only(self) -> bool:
@@ -116,7 +157,9 @@ class KernelCoefficients:
     launch: Coefficient
     compute: Coefficient
     memory: Coefficient
+    chain: Coefficient | None
     knee: float | None
+    pad_tokens: float
     min_rows: float
     scatter: float
 
@@ -131,6 +174,11 @@ class CalibratedDevice:
     _kernels: dict[str, KernelFit]
     _collectives: dict[str, CollectiveFit]
 
+    @property
+    def is_fitted(self) -> bool:
+        """Whether measurements of this very device lie behind some of the coefficients."""
+        return self.calibration.status == "fit" or self.origin == self.device.name
+
     def kernel(self, name: str) -> KernelCoefficients:
         """Return the coefficients for a kernel class, or of the coarser class before the slash."""
         for key in (name, name.split("/")[0]):
@@ -140,7 +188,9 @@ class CalibratedDevice:
                     self._named(f"{key}.launch", fit.launch_s),
                     self._named(f"{key}.compute", fit.compute_frac),
                     self._named(f"{key}.memory", fit.memory_frac),
+                    self._named(f"{key}.chain", fit.chain_s) if fit.chain_s else None,
                     fit.knee.value if fit.knee else None,
+                    fit.pad_tokens.value if fit.pad_tokens else 0.0,
                     fit.min_rows.value if fit.min_rows else 0.0,
                     fit.scatter.value if fit.scatter else 0.0,
                 )

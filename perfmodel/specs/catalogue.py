@@ -223,6 +223,17 @@ class Catalogue:
             Calibration, path if path.suffix == ".yaml" and path.is_file() else self.path("calibration", name)
         )
 
+    def calibration_for(self, name: str, devices: Sequence[Device], engine: str) -> Calibration:
+        """Return the calibration of that name; "auto" is the prior with every fit that exists for these devices.
+
+        Fits are files <device>.yaml (kernels, whatever the runtime) and <device>--<engine>.yaml (laid over those).
+        """
+        if name != "auto":
+            return self.calibration(name)
+        known = self.paths("calibration")
+        wanted = (f"{device.name}{tail}" for device in dict.fromkeys(devices) for tail in ("", f"--{engine}"))
+        return self.calibration("prior").with_fits(self.calibration(fit) for fit in wanted if fit in known)
+
     def scheme(self, name: str) -> Scheme:
         """Return a quantisation scheme by name, alias or derived name such as awq-int4-g64."""
         return scheme_by_name(name, self._scheme_data)

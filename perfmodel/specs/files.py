@@ -67,7 +67,7 @@ def read_data(path: Path) -> Mapping[str, Any]:
 
 
 def checked(cls: type[S], data: Mapping[str, Any], name: str, *, text: str | None = None) -> S:
-    """Return `data` as a checked specification; raises SpecError that lists every fault (with lines, given the text)."""
+    """Return `data` as a checked specification; raises SpecError with every fault (and its line, given the text)."""
     try:
         return cls.model_validate(data)
     except ValidationError as error:

@@ -30,7 +30,7 @@ __all__ = [
     "unwritten",
 ]
 
-_LONGEST: Final = 2_000_000
+_LONGEST: Final = 500_000
 _GAP: Final = r"(?:[ \t]|\\[ \t]*\n)+"
 _LAUNCH: Final = re.compile(
     rf"(?<![\w.-])(?:vllm{_GAP}(?:serve|bench)|sglang{_GAP}serve|-m{_GAP}(?:vllm|sglang)\.[\w.]+"
@@ -188,8 +188,10 @@ def _starts(text: str, variables: dict[str, str]) -> list[Launch]:
     found: list[Launch] = []
     done = 0
     for match in _LAUNCH.finditer(text):
+        if match.start() < done:
+            continue
         begin = _line_start(text, match.start(), done)
-        if match.start() < done or text[begin : match.start()].lstrip().startswith("#"):
+        if text[begin : match.start()].lstrip().startswith("#"):
             continue
         words, done = _command(text, begin, match, variables)
         launch = launch_of(words)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
 from perfmodel.errors import InfeasibleError
-from perfmodel.estimate import Z80, Bound, Estimate, bound_shares, combined_exposure, exposure, spread
+from perfmodel.estimate import Z80, Bound, Estimate, bound_shares, ceiling, combined_exposure, exposure, spread
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.quantization import Scheme
 from perfmodel.step.energy import ENERGY_REL_SD, power_w
 from perfmodel.step.question import Case, Workload
-from perfmodel.step.request import RequestEstimate, decode_slice, prefill_slice, request_estimate
+from perfmodel.step.request import RequestEstimate, decode_pass, prefill_slice, request_estimate
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Slice, Work
 from perfmodel.work.memory import MemoryPlan, memory_plan
 from perfmodel.work.memory_search import concurrency_at, does_not_fit
 
 __all__ = ["Answer", "Figure", "answer_to", "checked_memory"]
+
+
+Schemes = Callable[[], Sequence[Scheme]]
+"""Gives the weight schemes to propose where a model does not fit; asked only then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,15 @@ class Answer:
         return self.bounds["e2e"][0][0]
 
 
-def checked_memory(case: Case, *, schemes: Sequence[Scheme] = ()) -> MemoryPlan:
+def checked_memory(case: Case, *, schemes: Schemes = tuple) -> MemoryPlan:
     """Return the memory plan of the case; raises InfeasibleError with what would fit where it does not start."""
     plan = memory_plan(case.memory)
     if not plan.starts:
-        raise does_not_fit(case.memory, plan, schemes=schemes)
+        raise does_not_fit(case.memory, plan, schemes=schemes())
     return plan
 
 
-def answer_to(case: Case, *, ideal: Calibration | None = None, schemes: Sequence[Scheme] = ()) -> Answer:
+def answer_to(case: Case, *, ideal: Calibration | None = None, schemes: Schemes = tuple) -> Answer:
     """Return the full answer; with `ideal` also the datasheet floor of each time.
 
     Raises InfeasibleError where weights, activations and one such sequence do not fit.
@@ -131,10 +135,15 @@ def _running(case: Case, plan: MemoryPlan, length: int) -> tuple[Workload, Bound
 
 
 def _shallow(case: Case) -> tuple[str, ...]:
+    """Return a remark for each device whose coefficients are those of a class and not its own."""
     if case.calibration.status != "prior":
         return ()
-    origin = case.calibration.for_device(case.setup.devices[0]).origin
-    return (f"no fit for {case.setup.devices[0].name}: class-typical coefficients ({origin}), wide bands",)
+    remarks = []
+    for device in dict.fromkeys(case.setup.devices):
+        own = case.calibration.for_device(device)
+        if not own.is_fitted:
+            remarks.append(f"no fit for {device.name}: class-typical coefficients ({own.origin}), wide bands")
+    return tuple(remarks)
 
 
 def _ranked(tree: Estimate) -> tuple[tuple[Bound, float], ...]:
@@ -148,10 +157,14 @@ def _figures(case: Case, engine: Engine, r: RequestEstimate) -> dict[str, Figure
     e2e_sd = float(spread(combined_exposure(r.e2e, {id(r.ttft): of_ttft, id(r.tpot): of_tpot})))
     ttft_sd, tpot_sd = float(spread(of_ttft)), float(spread(of_tpot))
     per_s = float(r.output_tokens_per_s) * n_replicas
-    prefill = prefill_slice(_per_rank(case, r), r.input_tokens, n_steps=r.n_prefill_steps)
-    mfu, prefill_mbu = _utilisation(engine, (prefill,), float(r.ttft.value) / float(r.n_prefill_steps))
-    decode = decode_slice(_per_rank(case, r), r.input_tokens, r.output_tokens)
-    decode_mfu, mbu = _utilisation(engine, (decode,), float(r.tpot.value))
+    per_rank = ceiling(r.batch / float(case.setup.layout.dp))
+    prefill = prefill_slice(per_rank, r.input_tokens, n_steps=r.n_prefill_steps)
+    mfu, prefill_mbu = _utilisation(engine, prefill, float(r.ttft.value) / float(r.n_prefill_steps))
+    decode, n_microbatches = decode_pass(
+        engine, batch=r.batch, input_tokens=r.input_tokens, output_tokens=r.output_tokens
+    )
+    tokens_per_pass = 1.0 if case.setup.speculation is None else case.setup.speculation.acceptance_length
+    decode_mfu, mbu = _utilisation(engine, decode, float(r.tpot.value) * tokens_per_pass / float(n_microbatches))
     figures = {
         "ttft_s": Figure.of(float(r.ttft.value), ttft_sd),
         "tpot_s": Figure.of(float(r.tpot.value), tpot_sd),
@@ -170,16 +183,15 @@ def _figures(case: Case, engine: Engine, r: RequestEstimate) -> dict[str, Figure
     return figures
 
 
-def _per_rank(case: Case, r: RequestEstimate) -> float:
-    return max(1.0, float(r.batch) / case.setup.layout.dp)
+def _utilisation(engine: Engine, one: Slice, step_s: float) -> tuple[float, float]:
+    """Return (MFU, MBU) of the mean device in one step: flop and bytes over what the datasheet allows in that time.
 
-
-def _utilisation(engine: Engine, slices: Sequence[Slice], step_s: float) -> tuple[float, float]:
-    """Return (MFU, MBU) of the mean device in one step: flop and bytes over what the datasheet allows in that time."""
+    Everything that is done counts, guesses that are drafted and rejected too.
+    """
     flop_s = byte_s = 0.0
     for stage in engine.stages:
         device = stage.kernels.device.device
-        for section in stage.blueprint.sections(slices):
+        for section in engine.sections(stage, (one,)):
             for item in section.items:
                 if isinstance(item, Work):
                     if item.engine == "matrix":

@@ -102,7 +102,7 @@ def _block(
     plan = memory_plan(case.memory)
     totals = sweep_totals(
         case.engine,
-        batch=np.ceil(batch / case.n_replicas),
+        batch=batch / case.n_replicas,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         token_budget=float(plan.limits.max_num_batched_tokens),

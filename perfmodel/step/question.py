@@ -29,6 +29,7 @@ from perfmodel.work.memory_rules import MemoryOptions
 __all__ = ["Case", "Question", "Workload", "case_of"]
 
 _USUAL_RUNTIME: Final[Mapping[str, str]] = {"vllm": "vllm-0.11", "sglang": "sglang-0.5", "mindie": "mindie-2.1"}
+MOST_DEVICES: Final = 10**6
 _USUAL_ACCEPTANCE: Final = 0.7
 """Probability that a drafted token is accepted where none is stated: typical of one MTP module (DeepSeek-V3 report)."""
 
@@ -50,7 +51,7 @@ class Question:
     input_tokens: float | None = None
     output_tokens: float | None = None
     runtime: str | None = None
-    calibration: str = "prior"
+    calibration: str = "auto"
     acceptance_length: float | None = None
     used_by_others_bytes: float = 0.0
 
@@ -123,7 +124,7 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
         *stated.notes,
         *(f"flag {flag} is not known and has no effect" for flag in stated.unknown),
     )
-    calibration = catalogue.calibration(question.calibration)
+    calibration = catalogue.calibration_for(question.calibration, setup.devices, setup.runtime.engine)
     return Case(setup, calibration, workload, memory, n_replicas, (*assumed, *setup.assumed), warnings)
 
 
@@ -161,7 +162,14 @@ def _with_flags(runtime: Runtime, stated: Deployment) -> Runtime:
 def _layout(question: Question, hardware: list[Hardware], is_moe: bool, assumed: list[str]) -> tuple[Layout, int]:
     """Return the layout of one replica and the number of replicas."""
     stated = question.deployment
-    n_devices = question.n_devices or hardware[0].n_devices
+    n_devices = question.n_devices if question.n_devices is not None else hardware[0].n_devices
+    if n_devices is not None and not 1 <= n_devices <= MOST_DEVICES:
+        raise SpecError(
+            "the number of devices cannot be used",
+            where="devices",
+            got=str(n_devices),
+            expected=f"a whole number from 1 to {MOST_DEVICES}",
+        )
     changes: dict[str, int] = {}
     if len(hardware) > 1 and stated.pp is None:
         changes["pp"] = len(hardware)

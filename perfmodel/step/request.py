@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.estimate import Estimate, Num, ceiling, larger, repeated, smaller, total
-from perfmodel.specs.layout import Layout
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Slice
 
-__all__ = ["RequestEstimate", "decode_slice", "prefill_slice", "request_estimate"]
+__all__ = ["RequestEstimate", "decode_pass", "decode_slice", "prefill_slice", "request_estimate"]
 
 
 def prefill_slice(n_prompts: Num, input_tokens: Num, *, n_steps: Num) -> Slice:
@@ -62,11 +61,29 @@ class RequestEstimate:
         return self.batch * self.input_tokens / self.ttft.value
 
 
-def _sequences_per_pass(batch: Num, layout: Layout) -> tuple[Num, Num]:
-    """Return (sequences of one microbatch on one data-parallel rank, microbatches in flight)."""
+def decode_pass(engine: Engine, *, batch: Num, input_tokens: Num, output_tokens: Num) -> tuple[Slice, Num]:
+    """Return the mean decode step of one microbatch on one data-parallel rank, and the microbatches in flight."""
+    layout, speculation = engine.setup.layout, engine.setup.speculation
     per_rank = ceiling(batch / float(layout.dp))
     n_microbatches = smaller(per_rank, float(layout.pp))
-    return ceiling(per_rank / n_microbatches), n_microbatches
+    width = 1.0 if speculation is None else 1.0 + speculation.n_draft
+    n_seqs = ceiling(per_rank / n_microbatches)
+    return decode_slice(n_seqs, input_tokens, output_tokens, tokens_per_step=width), n_microbatches
+
+
+def _prefill_time(engine: Engine, n_prompts: Num, input_tokens: Num, *, token_budget: Num, n_steps: Num) -> Estimate:
+    """Return the time to read the prompts of one rank in `n_steps` steps.
+
+    One stage does equal steps. In a pipeline the first step is as large as the budget lets it be, as schedulers do:
+    with equal steps a prompt just beyond the budget would fill the pipeline in halves and take less time than one
+    that fits.
+    """
+    if len(engine.stages) == 1:
+        return engine.pipelined("ttft", (prefill_slice(n_prompts, input_tokens, n_steps=n_steps),), n_steps=n_steps)
+    n_first = smaller(n_prompts, token_budget / input_tokens)
+    first = prefill_slice(n_first, input_tokens, n_steps=1.0)
+    further = prefill_slice(n_prompts - n_first, input_tokens, n_steps=larger(n_steps - 1.0, 1.0))
+    return engine.pipelined("ttft", (further,), n_steps=n_steps, first=(first,))
 
 
 def request_estimate(
@@ -76,16 +93,14 @@ def request_estimate(
 
     `batch` counts sequences of the whole deployment, `token_budget` the prompt tokens that one step may hold.
     """
-    layout, speculation = engine.setup.layout, engine.setup.speculation
-    per_rank = ceiling(batch / float(layout.dp))
+    per_rank = ceiling(batch / float(engine.setup.layout.dp))
     n_steps = ceiling(per_rank * input_tokens / token_budget)
-    ttft = engine.pipelined("ttft", (prefill_slice(per_rank, input_tokens, n_steps=n_steps),), n_steps=n_steps)
-    n_seqs, n_microbatches = _sequences_per_pass(batch, layout)
+    ttft = _prefill_time(engine, per_rank, input_tokens, token_budget=token_budget, n_steps=n_steps)
+    one, n_microbatches = decode_pass(engine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens)
+    speculation = engine.setup.speculation
     if speculation is None:
-        tpot = engine.step("tpot", (decode_slice(n_seqs, input_tokens, output_tokens),), n_microbatches=n_microbatches)
+        tpot = engine.step("tpot", (one,), n_microbatches=n_microbatches)
     else:
-        width = 1.0 + speculation.n_draft
-        one = decode_slice(n_seqs, input_tokens, output_tokens, tokens_per_step=width)
         verify = engine.step("speculative_step", (one,), n_microbatches=n_microbatches)
         tpot = repeated("tpot", verify, 1.0 / speculation.acceptance_length)
     decoding = repeated("decode", tpot, larger(output_tokens - 1.0, 0.0))

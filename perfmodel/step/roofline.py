@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from perfmodel.errors import SpecError
-from perfmodel.estimate import Bound, Estimate, ceiling, leaf_shares, smaller
+from perfmodel.estimate import Bound, Estimate, ceiling, leaf_shares
 from perfmodel.specs.device import Device, MemoryLevel
-from perfmodel.step.request import decode_slice, prefill_slice
-from perfmodel.step.step import Engine, StagePrices
-from perfmodel.work.kernel import Message, Section, Slice, Work
+from perfmodel.step.request import decode_pass, prefill_slice
+from perfmodel.step.step import Engine
+from perfmodel.work.kernel import Message, Slice, Work
 
 __all__ = [
     "Ceiling",
@@ -284,24 +284,10 @@ def _slices(
     engine: Engine, batch: float, input_tokens: float, output_tokens: float, token_budget: float
 ) -> tuple[Slice, Slice]:
     """Return what one prefill step and one decode microbatch of a rank hold, as `request_estimate` has them."""
-    layout, speculation = engine.setup.layout, engine.setup.speculation
-    per_rank = ceiling(batch / float(layout.dp))
+    per_rank = ceiling(batch / float(engine.setup.layout.dp))
     n_steps = ceiling(per_rank * input_tokens / token_budget)
-    n_seqs = ceiling(per_rank / smaller(per_rank, float(layout.pp)))
-    width = 1.0 + speculation.n_draft if speculation is not None else 1.0
-    return (
-        prefill_slice(per_rank, input_tokens, n_steps=n_steps),
-        decode_slice(n_seqs, input_tokens, output_tokens, tokens_per_step=width),
-    )
-
-
-def _sections(engine: Engine, stage: StagePrices, one: Slice) -> tuple[Section, ...]:
-    """Return the sections of a stage, with those that draft where tokens are guessed ahead."""
-    sections = stage.blueprint.sections((one,))
-    speculation = engine.setup.speculation
-    if speculation is None or one.phase != "decode" or stage.blueprint.head is None:
-        return sections
-    return (*sections, stage.blueprint.draft_section(speculation.n_draft, one.n_seqs, (one,)))
+    decode, _ = decode_pass(engine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens)
+    return prefill_slice(per_rank, input_tokens, n_steps=n_steps), decode
 
 
 def _sums(engine: Engine, one: Slice, device: Device) -> tuple[dict[_Key, _Sum], list[tuple[str, OtherKind, float]]]:
@@ -315,7 +301,7 @@ def _sums(engine: Engine, one: Slice, device: Device) -> tuple[dict[_Key, _Sum],
         if own.name != device.name:
             rest.append((f"stage {stage.blueprint.index} on {own.title}", "other_device", float(whole.value)))
             continue
-        for section in _sections(engine, stage, one):
+        for section in engine.sections(stage, (one,)):
             for item in section.items:
                 sums.setdefault(_key(item), _Sum()).add(item, stage.item_time(item), section.n_times)
         offloaded_s = sum(float(part.value) for part in whole.parts if part.name == "offloaded_weights")

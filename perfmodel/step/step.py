@@ -15,6 +15,7 @@ from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.setup import Setup
 from perfmodel.work.graph import StageBlueprint, blueprints
 from perfmodel.work.kernel import Message, Section, Slice, Work
+from perfmodel.work.storage import rank_weight_bytes
 
 __all__ = ["Engine", "StagePrices"]
 
@@ -26,6 +27,8 @@ class StagePrices:
     blueprint: StageBlueprint
     kernels: KernelPrices
     network: NetworkPrices
+    weight_bytes: float = 0.0
+    """Weights of one rank of the stage: no more than these can be offloaded (counted only where some are)."""
 
     def section_time(self, section: Section) -> Estimate:
         """Return the time of a section: its items one after the other, repeated."""
@@ -53,7 +56,10 @@ class Engine:
         result = []
         for blueprint in blueprints(self.setup):
             device = self.calibration.for_device(self.setup.device_of_stage(blueprint.index))
-            result.append(StagePrices(blueprint, KernelPrices(device), NetworkPrices(self.setup.system, device)))
+            weights = _stage_weight_bytes(self.setup, blueprint) if self.setup.offload_bytes else 0.0
+            result.append(
+                StagePrices(blueprint, KernelPrices(device), NetworkPrices(self.setup.system, device), weights)
+            )
         return tuple(result)
 
     def step(self, name: str, slices: Sequence[Slice], *, n_microbatches: Num = 1.0) -> Estimate:
@@ -70,25 +76,35 @@ class Engine:
             name, (through, repeated("slowest_stage_paces", slowest("slowest_stage", times), n_microbatches))
         )
 
-    def pipelined(self, name: str, slices: Sequence[Slice], *, n_steps: Num) -> Estimate:
-        """Return the time of `n_steps` equal steps that follow each other through the pipeline without waiting.
+    def pipelined(
+        self, name: str, slices: Sequence[Slice], *, n_steps: Num, first: Sequence[Slice] | None = None
+    ) -> Estimate:
+        """Return the time of `n_steps` steps that follow each other through the pipeline without waiting.
 
-        The first passes all stages, each further one adds the slowest stage: the bubble of GPipe.
+        The first passes all stages, each further one adds the slowest stage: the bubble of GPipe. `slices` are those of
+        a further step; where the first one is larger it is given apart, since it alone decides how the pipeline fills.
         """
-        times = tuple(self.stage_step(stage, slices) for stage in self.stages)
-        if len(times) == 1:
-            return repeated(name, times[0], n_steps)
-        rest = repeated("further_steps", slowest("slowest_stage", times), n_steps - 1.0)
-        return total(name, (total("first_step", times), rest))
+        if len(self.stages) == 1 and first is None:
+            return repeated(name, self.stage_step(self.stages[0], slices), n_steps)
+        further = tuple(self.stage_step(stage, slices) for stage in self.stages)
+        opening = further if first is None else tuple(self.stage_step(stage, first) for stage in self.stages)
+        rest = repeated("further_steps", slowest("slowest_stage", further), n_steps - 1.0)
+        return total(name, (total("first_step", opening), rest))
+
+    def sections(self, stage: StagePrices, slices: Sequence[Slice]) -> tuple[Section, ...]:
+        """Return what one stage does in a step, with the drafting of a speculative decode step on the last stage."""
+        sections, speculation = stage.blueprint.sections(slices), self.setup.speculation
+        is_decode = all(s.phase == "decode" for s in slices)
+        if speculation is None or not is_decode or stage.blueprint.head is None:
+            return sections
+        n_seqs: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
+        return (*sections, stage.blueprint.draft_section(speculation.n_draft, n_seqs, slices))
 
     def stage_step(self, stage: StagePrices, slices: Sequence[Slice]) -> Estimate:
         """Return the time of one stage: device work beside host launches, then the host time nothing hides."""
-        setup, runtime = self.setup, self.setup.runtime
-        sections = stage.blueprint.sections(slices)
+        runtime = self.setup.runtime
+        sections = self.sections(stage, slices)
         is_decode = all(s.phase == "decode" for s in slices)
-        if setup.speculation is not None and is_decode and stage.blueprint.head is not None:
-            n_seqs: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
-            sections = (*sections, stage.blueprint.draft_section(setup.speculation.n_draft, n_seqs, slices))
         on_device = total("device", tuple(stage.section_time(section) for section in sections))
         if self.calibration.is_physics_only:
             return total(f"stage_{stage.blueprint.index}", (on_device, *self._offload(stage)))
@@ -111,8 +127,25 @@ class Engine:
                 f"{device.title} lists no host link, so offloaded weights cannot be priced", where=device.name
             )
         _, frac, _ = stage.kernels.device.collective(link.kind)
-        n_bytes = self.setup.offload_bytes / len(self.stages)
+        n_bytes = min(self.setup.offload_bytes, stage.weight_bytes)
         return (offload_time(n_bytes, bytes_per_s=link.bandwidth_per_direction.value, bandwidth_frac=frac),)
+
+
+def _stage_weight_bytes(setup: Setup, blueprint: StageBlueprint) -> float:
+    layout = setup.layout
+    parts = rank_weight_bytes(
+        setup.model,
+        setup.scheme,
+        tp=layout.tp,
+        ep=layout.ep,
+        moe_tp=layout.expert_tp,
+        layers=layout.stages(setup.model.n_layers)[blueprint.index],
+        has_embedding=blueprint.embedding is not None,
+        has_head=blueprint.head is not None,
+        high_bytes=setup.element_bytes,
+        with_mtp=setup.speculation is not None,
+    )
+    return sum(parts.values())
 
 
 def _n_launches(item: Work | Message) -> float:

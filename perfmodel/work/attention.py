@@ -13,25 +13,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from perfmodel.estimate import Num, smaller
+from perfmodel.estimate import Num, log2
 from perfmodel.specs.model import CompressedAttention, Indexer, LatentAttention, LinearAttention, SoftmaxAttention
 from perfmodel.specs.setup import Setup
-from perfmodel.work.kernel import Slice, Work
+from perfmodel.work.kernel import Slice, Work, mean_clipped
 
 __all__ = ["AttentionCore", "CompressedCore", "LatentCore", "LinearCore", "SoftmaxCore", "attention_core"]
 
+MERGED_TOKENS = 128.0
+"""Tokens whose partial results a decode attention kernel merges at a time (tile of FlashAttention's split-KV)."""
+
 DELTA_CHUNK_TOKENS = 64
 """Tokens that the chunked form of linear attention handles at a time (flash-linear-attention's default)."""
+
+
+def _tiled(work: Work, s: Slice, cap: float | None, *, pair_flop: Num, token_bytes: Num) -> Work:
+    """Return the work with what tiling adds: depth and bytes of a padding token in decode, flop of one in prefill."""
+    if s.phase == "prefill":
+        return work._replace(flop_per_pad=s.n_tokens * pair_flop)
+    context = mean_clipped(s.first_attended, s.last_attended, cap)
+    return work._replace(depth=log2(1.0 + context / MERGED_TOKENS), bytes_per_pad=s.n_seqs * token_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxCore:
     """MHA, GQA or MQA. Without flash attention the scores go through main memory four times, in kernels apart."""
 
-    n_heads: int
-    n_kv_heads: int
-    d_head: int
-    d_value: int
+    n_heads: Num
+    n_kv_heads: Num
+    d_head: Num
+    d_value: Num
     window_tokens: int | None
     dtype: str
     element_bytes: float
@@ -42,17 +53,23 @@ class SoftmaxCore:
     def works(self, s: Slice) -> Iterator[Work]:
         """Yield the kernels for one slice of the step."""
         cap = float(self.window_tokens) if self.window_tokens else None
-        pairs = s.n_pairs(cap) / self.dcp * self.n_heads * self.dcp
-        kv = s.kv_tokens(cap) * (self.n_kv_heads * (self.d_head + self.d_value) * self.kv_element_bytes / self.dcp)
+        pairs = s.n_pairs(cap) * self.n_heads
+        token_bytes = self.n_kv_heads * (self.d_head + self.d_value) * self.kv_element_bytes / self.dcp
         io = s.n_tokens * (self.n_heads * (self.d_head + self.d_value) * self.element_bytes)
-        yield Work(
-            "attention",
-            f"attention/{s.phase}",
-            self.dtype,
-            flop=pairs * (2.0 * (self.d_head + self.d_value)),
-            kv_bytes=kv,
-            io_bytes=io,
-            n_launches=1.0 if self.flash else 2.0,
+        yield _tiled(
+            Work(
+                "attention",
+                f"attention/{s.phase}",
+                self.dtype,
+                flop=pairs * (2.0 * (self.d_head + self.d_value)),
+                kv_bytes=s.kv_tokens(cap) * token_bytes,
+                io_bytes=io,
+                n_launches=1.0 if self.flash else 2.0,
+            ),
+            s,
+            cap,
+            pair_flop=2.0 * self.n_heads * (self.d_head + self.d_value),
+            token_bytes=token_bytes,
         )
         if not self.flash:
             yield Work(
@@ -94,7 +111,7 @@ class IndexerCore:
 class LatentCore:
     """MLA. A sparse indexer limits each query to `top_k` tokens and always runs absorbed."""
 
-    n_heads: int
+    n_heads: Num
     kv_lora_rank: int
     d_nope: int
     d_rope: int
@@ -116,6 +133,10 @@ class LatentCore:
         """Tell whether the slice runs with the expansion absorbed."""
         return self.latent_cache and (s.phase == "decode" or self.top_k is not None)
 
+    def expanded_tokens(self, s: Slice) -> Num:
+        """Return the tokens whose latent goes through the expansion: cached ones too where only latents are kept."""
+        return s.kv_tokens() if self.latent_cache and not self.absorbs(s) else s.n_tokens
+
     def works(self, s: Slice) -> Iterator[Work]:
         """Yield the kernels for one slice of the step."""
         if self.indexer is not None:
@@ -130,35 +151,53 @@ class LatentCore:
 
     def _absorbed(self, s: Slice, cap: float | None) -> Work:
         cached = s.kv_tokens(cap) if s.phase == "decode" else s.kv_tokens()
-        return Work(
-            "mla_absorbed",
-            f"mla/{s.phase}",
-            self.dtype,
-            flop=s.n_pairs(cap) * (2.0 * self.n_heads * (2 * self.kv_lora_rank + self.d_rope)),
-            kv_bytes=cached * (self.d_latent * self.kv_element_bytes / self.dcp),
-            io_bytes=s.n_tokens * (self.n_heads * (2 * self.kv_lora_rank + self.d_rope) * self.element_bytes),
+        return _tiled(
+            Work(
+                "mla_absorbed",
+                f"mla/{s.phase}",
+                self.dtype,
+                flop=s.n_pairs(cap) * (2.0 * self.n_heads * (2 * self.kv_lora_rank + self.d_rope)),
+                kv_bytes=cached * (self.d_latent * self.kv_element_bytes / self.dcp),
+                io_bytes=s.n_tokens * (self.n_heads * (2 * self.kv_lora_rank + self.d_rope) * self.element_bytes),
+            ),
+            s,
+            cap,
+            pair_flop=2.0 * self.n_heads * (2 * self.kv_lora_rank + self.d_rope),
+            token_bytes=self.d_latent * self.kv_element_bytes / self.dcp,
         )
 
     def _materialised(self, s: Slice) -> Work:
         expanded = self.n_heads * (self.d_nope + self.d_rope + self.d_value) * self.element_bytes
-        return Work(
-            "mla_materialised",
-            f"mla/{s.phase}",
-            self.dtype,
-            flop=s.n_pairs() * (2.0 * self.n_heads * (self.d_nope + self.d_rope + self.d_value)),
-            kv_bytes=s.kv_tokens() * (self.d_latent * self.kv_element_bytes / self.dcp),
-            io_bytes=s.kv_tokens() * expanded + s.n_tokens * expanded,
+        return _tiled(
+            Work(
+                "mla_materialised",
+                f"mla/{s.phase}",
+                self.dtype,
+                flop=s.n_pairs() * (2.0 * self.n_heads * (self.d_nope + self.d_rope + self.d_value)),
+                kv_bytes=s.kv_tokens() * (self.d_latent * self.kv_element_bytes / self.dcp),
+                io_bytes=s.kv_tokens() * expanded + s.n_tokens * expanded,
+            ),
+            s,
+            None,
+            pair_flop=2.0 * self.n_heads * (self.d_nope + self.d_rope + self.d_value),
+            token_bytes=0.0,
         )
 
     def _expanded(self, s: Slice) -> Work:
         width = self.n_heads * (self.d_nope + self.d_rope + self.d_value)
-        return Work(
-            "attention_expanded_heads",
-            f"attention/{s.phase}",
-            self.dtype,
-            flop=s.n_pairs() * (2.0 * width),
-            kv_bytes=s.kv_tokens() * (width * self.kv_element_bytes / self.dcp),
-            io_bytes=s.n_tokens * (width * self.element_bytes),
+        return _tiled(
+            Work(
+                "attention_expanded_heads",
+                f"attention/{s.phase}",
+                self.dtype,
+                flop=s.n_pairs() * (2.0 * width),
+                kv_bytes=s.kv_tokens() * (width * self.kv_element_bytes / self.dcp),
+                io_bytes=s.n_tokens * (width * self.element_bytes),
+            ),
+            s,
+            None,
+            pair_flop=2.0 * width,
+            token_bytes=width * self.kv_element_bytes / self.dcp,
         )
 
 
@@ -218,8 +257,9 @@ class CompressedCore:
         """Yield scoring of compressed entries (where the layer has an indexer) and attention over the rest."""
         entries: Num = 0.0
         if self.ratio:
-            every = (s.first_attended + s.last_attended) * (0.5 / self.ratio)
-            entries = smaller(every, float(self.top_k)) if self.top_k else every
+            every = mean_clipped(s.first_attended, s.last_attended, None) * (1.0 / self.ratio)
+            cap = float(self.top_k * self.ratio) if self.top_k else None
+            entries = mean_clipped(s.first_attended, s.last_attended, cap) * (1.0 / self.ratio)
             if self.indexer is not None:
                 scored = s.n_tokens * every
                 yield Work(
@@ -231,8 +271,7 @@ class CompressedCore:
                     io_bytes=scored * 8.0,
                     n_launches=2.0,
                 )
-        window = smaller((s.first_attended + s.last_attended) * 0.5, float(self.window_tokens))
-        seen = window + entries
+        seen = mean_clipped(s.first_attended, s.last_attended, float(self.window_tokens)) + entries
         read = s.n_seqs * seen if s.phase == "decode" else s.n_tokens + s.past_tokens / max(1, self.ratio)
         yield Work(
             "compressed_attention",

@@ -60,7 +60,7 @@ class LayerBlueprint:
         yield self.rope_kv_write.work(rows)
         for s in slices:
             if self.latent_up is not None and isinstance(self.core, LatentCore):
-                yield self.latent_up.work(s.n_tokens if self.core.absorbs(s) else s.kv_tokens())
+                yield self.latent_up.work(self.core.expanded_tokens(s))
             if self.dcp > 1:
                 gathered = s.n_tokens * (self.core.n_heads * self.dcp * _query_width(self.core) * self.element_bytes)
                 yield Message("gather_queries", "all_gather", gathered, self.dcp)

@@ -17,6 +17,9 @@ class Work(NamedTuple):
     `kernel` is the class that a calibration knows, finest first: "matmul/fp8" falls back to "matmul".
     `dtype` is what the engine multiplies in. Bytes are what main memory must move at least once; None: it has none.
     `rows` is the number of rows a matrix engine is fed at a time; engines pad it to their tile.
+    `depth` is the length of the longest serial chain, in units of the kernel class: the contraction length of a matmul,
+    log2(1 + context / 128) of decode attention. `flop_per_pad` and `bytes_per_pad` are what one more token for each
+    query (prefill attention) or sequence (decode attention) would add: kernels work on whole tiles.
     """
 
     name: str
@@ -29,6 +32,9 @@ class Work(NamedTuple):
     n_launches: float = 1.0
     engine: Literal["matrix", "vector"] = "matrix"
     rows: Num | None = None
+    depth: Num | None = None
+    flop_per_pad: Num | None = None
+    bytes_per_pad: Num | None = None
 
     @property
     def n_bytes(self) -> Num:
@@ -103,4 +109,5 @@ class Slice(NamedTuple):
         """Return cached tokens that must be read once, over all sequences, at most `cap` (+ new ones) a sequence."""
         if self.phase == "decode":
             return self.n_seqs * mean_clipped(self.first_attended, self.last_attended, cap)
-        return self.n_tokens + self.past_tokens
+        past = self.past_tokens if cap is None else smaller(self.past_tokens, larger(self.n_seqs, 1.0) * cap)
+        return self.n_tokens + past

@@ -28,6 +28,7 @@ class Matmul:
     name: str
     kernel: str
     dtype: str
+    depth: float
     flop_per_row: float
     weight_bytes: float
     io_bytes_per_row: float
@@ -45,6 +46,7 @@ class Matmul:
             io_bytes=rows * (self.io_bytes_per_row + self.quantise_bytes_per_row),
             n_launches=self.n_launches,
             rows=rows,
+            depth=self.depth,
         )
 
 
@@ -65,6 +67,7 @@ def matmul_of(tensor: Tensor, setup: Setup) -> Matmul:
         name=tensor.name,
         kernel=f"matmul/{kernel}",
         dtype=setup.dtype if compute in ("16bit", "fp32") else compute,
+        depth=float(own.d_in),
         flop_per_row=2.0 * own.n_weights,
         weight_bytes=rank_tensor_bytes(tensor, own, scheme, high_bytes=element, n_layers=setup.model.n_layers),
         io_bytes_per_row=own.n * (own.d_in + own.d_out) * element,

@@ -239,14 +239,18 @@ def what_would_fit(case: MemoryCase, *, schemes: Sequence[Scheme] = ()) -> tuple
 
 def does_not_fit(case: MemoryCase, plan: MemoryPlan, *, schemes: Sequence[Scheme] = ()) -> InfeasibleError:
     """Return the error that says what is needed, what is there and what would fit."""
-    remedies = what_would_fit(case, schemes=schemes)
+    remedies = [remedy.text for remedy in what_would_fit(case, schemes=schemes)]
     reason = plan.reason or f"a sequence of {plan.limits.max_model_len} tokens does not fit"
-    cure = "; or ".join(remedy.text for remedy in remedies) or "no single change of flags, KV dtype or ranks"
+    has, needs = max(0.0, plan.has_bytes), plan.needs_bytes
+    where = " + ".join(dict.fromkeys(device.title for device in case.devices))
+    fitting = remedies or ["nothing that changes only one of flags, KV dtype, weights or tensor parallelism"]
     return InfeasibleError(
-        f"{case.model.title or case.model.name} does not fit on {case.layout.n_devices} x {case.devices[0].title}",
+        f"{case.model.title or case.model.name} does not fit on {case.layout.n_devices} x {where}",
         where="memory of one rank",
-        got=bytes_text(max(0.0, plan.has_bytes)),
-        expected=f"{bytes_text(plan.needs_bytes)}: {reason}",
-        cure=f"What would fit: {cure}.",
-        faults=[Fault(f"assumed {text}") for text in plan.assumed],
+        got=bytes_text(has),
+        expected=f"{bytes_text(needs)}, so that {bytes_text(max(0.0, needs - has))} are short: {reason}",
+        faults=[
+            *(Fault(f"would fit: {text}") for text in fitting),
+            *([Fault(f"assumed: {'; '.join(plan.assumed)}")] if plan.assumed else []),
+        ],
     )

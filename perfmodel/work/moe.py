@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from perfmodel.estimate import Num, smaller
+from perfmodel.estimate import Num, larger, smaller
 from perfmodel.specs.model import MoeFfn
 from perfmodel.specs.setup import Setup
 from perfmodel.work.kernel import Work
@@ -61,6 +61,7 @@ class Experts:
         pairs = pairs_of_busiest_rank(n_tokens, top_k=self.top_k, n_experts=self.n_experts, n_groups=self.n_groups)
         as_tokens = pairs * (self.n_groups / self.top_k)
         touched = distinct_experts(as_tokens, n_experts=self.n_experts, top_k=self.top_k) / self.n_groups
+        touched = larger(touched, smaller(pairs, 1.0))  # with few tokens on few experts: one pair reads a whole expert
         io_per_pair = (2 * self.d_model + 3 * self.d_expert) * self.element_bytes
         return Work(
             "experts",

@@ -100,9 +100,9 @@ LINES: list[tuple[str, str, dict[str, Any]]] = [
     ),
     (
         "docker with quoted device list and short switches",
-        """docker run -it --name v0 --rm --gpus='"device=0"' --ulimit memlock=-1 -v $(pwd):/workspace
-           -e NCCL_P2P_DISABLE=1 vllm/vllm-openai:v0.7.2 --model /workspace/vllm-11 --quantization bitsandbytes""",
-        {"model": "/workspace/vllm-11", "quantization": "bitsandbytes", "environment": {"NCCL_P2P_DISABLE": "1"}},
+        """docker run -it --name v0 --rm --gpus='"device=0"' --ulimit memlock=-1 -v $(pwd):/models
+           -e NCCL_P2P_DISABLE=1 vllm/vllm-openai:v0.7.2 --model /models/vllm-11 --quantization bitsandbytes""",
+        {"model": "/models/vllm-11", "quantization": "bitsandbytes", "environment": {"NCCL_P2P_DISABLE": "1"}},
     ),
     (
         "docker with the command inside",
@@ -365,6 +365,7 @@ BAD: list[tuple[str, str, str]] = [
     ("yes and no", "vllm serve m --enable-prefix-caching --no-enable-prefix-caching", "one value"),
     ("two models", "vllm serve m --model n", "while model (line 1) says 'm'"),
     ("two servers", "vllm serve m --tp 2\nvllm serve m --tp 4", "Paste one launch line"),
+    ("empty value", "vllm serve m --tp=", "--tp (line 1): got nothing"),
     ("no value", "vllm serve m --tp --pp 2", "--tp (line 1): got nothing"),
     ("capital with decimals", "vllm serve m --max-model-len 1.5K", "Write 1.5k"),
     ("JSON without quotes", 'vllm serve m --speculative-config {"num_speculative_tokens": 2}', "single quotes"),
@@ -597,7 +598,7 @@ _SCRAPS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=20000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.text() | st.lists(_SCRAPS, max_size=14).map(" ".join) | st.lists(_SCRAPS, max_size=14).map("".join))
 def test_arbitrary_text_raises_only_spec_errors(text: str) -> None:
     try:

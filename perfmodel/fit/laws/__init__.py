@@ -44,8 +44,9 @@ def law_by_name(name: str) -> FitLaw:
 def candidate_laws(x_names: tuple[str, ...], y_name: str = "") -> tuple[FitLaw, ...]:
     """Return the rival laws that suit columns of these names: those that ask for them, else the general ones.
 
-    One column whose name a family knows (n_instances, layer, bytes) gives that family; transfer laws describe a time and
-    the bandwidth law a rate, so a y named after a bandwidth picks the latter. Several columns must be named as inputs.
+    One column whose name a family knows (n_instances, layer, bytes) gives that family; transfer laws describe a time
+    and the bandwidth law a rate, so a y named after a bandwidth picks the latter. Several columns must bear the names
+    of a law's inputs.
 
     >>> [law.name for law in candidate_laws(("layer",))]
     ['drift_proportional', 'drift_root', 'drift_linear', 'drift_power']
@@ -55,12 +56,8 @@ def candidate_laws(x_names: tuple[str, ...], y_name: str = "") -> tuple[FitLaw, 
         return tuple(law for law in LAWS.values() if {i.name for i in law.inputs} == wanted)
     hinted = tuple(law for law in LAWS.values() if x_names[0] in law.hints)
     if {law.family for law in hinted} == {"transfer", "bandwidth"}:
-        is_rate = (
-            "bandwidth" in y_name or "bytes_per_s" in y_name or y_name.lower() in ("gb/s", "gbps", "busbw", "algbw")
-        )
-        family = "bandwidth" if is_rate else "transfer"
-        return (
-            *(law for law in hinted if law.family == family),
-            *(LAWS[n] for n in ("linear", "offset_power", "hill") if is_rate or n != "hill"),
-        )
+        words = ("bandwidth", "bytes_per_s", "gb/s", "gbps", "busbw", "algbw")
+        is_rate = any(word in y_name.lower() for word in words)
+        own = tuple(law for law in hinted if law.family == ("bandwidth" if is_rate else "transfer"))
+        return (*own, LAWS["linear"], LAWS["offset_power"], *((LAWS["hill"],) if is_rate else ()))
     return hinted or tuple(law for law in LAWS.values() if law.family == "general")

@@ -14,9 +14,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Columns", "FitLaw", "Input", "Parameter", "positive", "real"]
+__all__ = ["Array", "Columns", "FitLaw", "Input", "Mask", "Parameter", "positive", "real"]
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Columns = tuple[Array, ...]
 Values = Sequence[Array]
 

@@ -15,10 +15,13 @@ from perfmodel.fit.laws.guesses import half_way, line, order, positive_or
 __all__ = ["CONTENTION_LAWS"]
 
 _N = (Input("n_instances", "instances", low=1.0),)
-_HINTS = ("n_instances", "instances", "n", "n_clients", "n_streams", "concurrency")
+_HINTS = ("n_instances", "instances")
 _LIMITS = (
-    "n counts instances and the law assumes that all of them share one resource. Where the data do not say how the "
-    "instances were placed (two to a card share other things than sixteen), the curve holds for that unstated placement only.",
+    (
+        "The law assumes that all n instances share one resource. Where the data do not say how the instances were "
+        "placed (sixteen on eight cards may stand two to a card and share little, or all on one card), the curve holds "
+        "for that unstated placement only and is not to be read as n instances on one device."
+    ),
 )
 
 
@@ -142,6 +145,7 @@ def _base() -> Parameter:
 
 _ALPHA = real("alpha", "", "share of the rate that is lost far out", 0.0, 1.0)
 _N0 = positive("n0", "instances", "other instances at which half of the loss has come", 1e-3, 1e6)
+_HALF = positive("n0", "instances", "other instances at which the rate is halved", 1e-3, 1e6)
 _SCALE = positive("n0", "instances", "other instances that lower the rate to 1/e of its way", 1e-3, 1e6)
 _BETA = positive("beta", "", "steepness", 0.05, 20.0)
 
@@ -199,7 +203,7 @@ CONTENTION_LAWS: tuple[FitLaw, ...] = (
         "contention decay towards zero (Hill, alpha = 1)",
         "base / (1 + ((n-1)/n0)**beta)",
         "contention_hill with alpha = 1",
-        (_base(), _N0, _BETA),
+        (_base(), _HALF, _BETA),
         function=_hill_to_zero,
         guess=_guess_hill_to_zero,
     ),
@@ -208,7 +212,7 @@ CONTENTION_LAWS: tuple[FitLaw, ...] = (
         "a shared queue (Amdahl form)",
         "base / (1 + (n-1)/n0)",
         "G. Amdahl: AFIPS 30, 1967; the Universal Scalability Law with kappa = 0",
-        (_base(), _N0),
+        (_base(), _HALF),
         function=_hyperbolic,
         guess=_guess_hyperbolic,
     ),

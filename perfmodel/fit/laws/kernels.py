@@ -62,8 +62,8 @@ def _host(columns: Columns, values: Values) -> Array:
 def expected_experts(tokens: Array, experts: Array, top_k: Array, skew: Array) -> Array:
     """Return the expected number of distinct experts that `tokens` tokens touch, each of them `top_k` of `experts`.
 
-    Popularity falls with rank u (0 to 1) as u**-skew; 0 is uniform, experts * (1 - (1 - top_k/experts)**tokens). The sum
-    over experts is taken at 24 ranks.
+    Popularity falls with rank u (0 to 1) as u**-skew; 0 is uniform, experts * (1 - (1 - top_k/experts)**tokens). The
+    sum over experts is taken at 24 ranks.
 
     >>> float(expected_experts(np.array(1.0), np.array(64.0), np.array(6.0), np.array(0.0)))
     6.0
@@ -141,9 +141,14 @@ def _guess_moe_skewed(columns: Columns, y: Array) -> tuple[float, ...]:
 
 
 def _kernel(
-    name: str, title: str, formula: str, source: str, inputs: tuple[Input, ...], parameters: tuple[Parameter, ...],
+    name: str,
+    title: str,
+    formula: str,
+    source: str,
+    inputs: tuple[Input, ...],
+    parameters: tuple[Parameter, ...],
     **parts: object,
-) -> FitLaw:  # fmt: skip
+) -> FitLaw:
     rest = {"output": "time_s", "output_unit": "s", "family": name} | parts
     return FitLaw(name, title, formula, source, inputs, parameters, **rest)  # type: ignore[arg-type]
 

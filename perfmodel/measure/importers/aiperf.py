@@ -14,7 +14,7 @@ from perfmodel.measure.importers.serving import ServingRun, imported_serving
 __all__ = ["parse_csv", "parse_json"]
 
 _TIMES: Final = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
-_SCALES: Final = {"ms": 1e-3, "s": 1.0, "sec": 1.0, "us": 1e-6, "ns": 1e-9}
+_PER_S: Final = {"ms": 1e3, "s": 1.0, "sec": 1.0, "us": 1e6, "ns": 1e9}
 _STATS: Final = {"avg": "mean", "p50": "p50", "p75": "p75", "p90": "p90", "p95": "p95", "p99": "p99", "std": "std"}
 _NOTE: Final = "aiperf's inter-token latency is (request latency - TTFT) / (tokens - 1): it is read as TPOT"
 
@@ -23,11 +23,11 @@ def _run(metrics: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) ->
     latency: dict[tuple[str, str], float] = {}
     for tag, name in _TIMES.items():
         metric = metrics.get(tag, {})
-        scale = _SCALES.get(str(metric.get("unit", "ms")).lower(), 1e-3)
+        per_s = _PER_S.get(str(metric.get("unit", "ms")).lower(), 1e3)
         for stat, word in _STATS.items():
             value = number_of(metric.get(stat))
             if value is not None:
-                latency[name, word] = value * scale
+                latency[name, word] = value / per_s
 
     def mean(tag: str) -> float | None:
         return number_of(metrics.get(tag, {}).get("avg"))
@@ -39,7 +39,7 @@ def _run(metrics: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) ->
         model=_model(config),
         completed=completed,
         failed=mean("error_request_count"),
-        duration_s=None if duration is None else duration * _SCALES.get(unit, 1.0),
+        duration_s=None if duration is None else duration / _PER_S.get(unit, 1.0),
         requested_input_tokens=mean("input_sequence_length"),
         requested_output_tokens=mean("output_sequence_length"),
         max_concurrency=_load(config, "concurrency"),
@@ -72,7 +72,9 @@ def parse_json(text: str, *, context: Context) -> Imported:
         metrics = {key: value for key, value in record.items() if isinstance(value, dict) and "avg" in value}
         if not metrics.keys() & _TIMES.keys():
             raise MeasurementError(
-                f"{context.name} is no aiperf export", got=", ".join(record)[:100], expected="metrics such as time_to_first_token"
+                f"{context.name} is no aiperf export",
+                got=", ".join(record)[:100],
+                expected="metrics such as time_to_first_token",
             )
         config = record.get("input_config")
         runs.append(_run(metrics, config if isinstance(config, dict) else {}))
@@ -84,7 +86,9 @@ def parse_json(text: str, *, context: Context) -> Imported:
 def parse_csv(text: str, *, context: Context) -> Imported:
     """Return the run of an exported CSV: a section of distributions, a blank line, a section of single values."""
     metrics: dict[str, dict[str, Any]] = {}
-    sections = [part for part in re.split(r"\n\s*\n", text.removeprefix("\ufeff").replace("\r\n", "\n")) if part.strip()]
+    sections = [
+        part for part in re.split(r"\n\s*\n", text.removeprefix("\ufeff").replace("\r\n", "\n")) if part.strip()
+    ]
     for section in sections:
         grid = csv_grid(section, context.name)
         if not grid.header or grid.header[0].lower() != "metric":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from perfmodel.errors import MeasurementError
@@ -11,14 +12,24 @@ from perfmodel.measure.importers.base import Context, Imported
 from perfmodel.measure.importers.reading import csv_grid, json_documents, number_in, quantity_s
 from perfmodel.measure.importers.serving import ServingRun, imported_serving
 
-__all__ = ["parse_csv", "parse_json", "parse_mindie"]
+__all__ = ["parse_csv", "parse_json", "parse_mindie", "parse_pair"]
 
 _TIMES: Final = {
     "e2el": "e2e", "ttft": "ttft", "tpot": "tpot", "itl": "itl",
     "generatetime": "e2e", "firsttokentime": "ttft", "decodetime": "itl",
     "first_token_latency": "ttft", "subsequent_token_latency": "itl", "total_time": "e2e",
 }  # fmt: skip
-_STATS: Final = {"average": "mean", "avg": "mean", "median": "p50", "p50": "p50", "p75": "p75", "p90": "p90", "p99": "p99", "max": "max", "min": "min"}
+_STATS: Final = {
+    "average": "mean",
+    "avg": "mean",
+    "median": "p50",
+    "p50": "p50",
+    "p75": "p75",
+    "p90": "p90",
+    "p99": "p99",
+    "max": "max",
+    "min": "min",
+}
 _LENGTHS: Final = {
     "inputtokens": "requested_input_tokens", "input_token_num": "requested_input_tokens",
     "outputtokens": "requested_output_tokens", "generatedtokens": "requested_output_tokens",
@@ -41,9 +52,7 @@ def _unit(word: str) -> str:
     return "ms" if "(ms)" in word else ""
 
 
-def _noted(
-    metric: str, stat: str, cell: str, latency: dict[tuple[str, str], float], fields: dict[str, Any]
-) -> None:
+def _noted(metric: str, stat: str, cell: str, latency: dict[tuple[str, str], float], fields: dict[str, Any]) -> None:
     """Put one cell where it belongs."""
     name = _metric(metric)
     if stat in _KNOWN_NOT_USED or not stat:
@@ -56,11 +65,7 @@ def _noted(
         fields[_LENGTHS[name]] = number_in(cell)
 
 
-def parse_csv(text: str, *, context: Context) -> Imported:
-    """Return what `performances/<model>/<dataset>.csv` of AISBench holds (or request_summary.csv of MindIE's profiler).
-
-    Load and totals stand in the .json of the same name; state batch=... where only the CSV is at hand.
-    """
+def _table_run(text: str, context: Context) -> ServingRun:
     grid = csv_grid(text, context.name)
     latency: dict[tuple[str, str], float] = {}
     fields: dict[str, Any] = {}
@@ -70,28 +75,58 @@ def parse_csv(text: str, *, context: Context) -> Imported:
             _noted(metric, _STATS.get(header.strip().lower(), ""), cell, latency, fields)
     if not latency:
         raise MeasurementError(
-            f"{context.name} is no AISBench table", got=", ".join(grid.header)[:120], expected="rows such as TTFT, TPOT, E2EL"
+            f"{context.name} is no AISBench table",
+            got=", ".join(grid.header)[:120],
+            expected="rows such as TTFT, TPOT, E2EL",
         )
-    counts = [number_in(cells["N"]) for _, cells in grid.records() if "N" in grid.header]
+    counts = [
+        number_in(cells["N"]) for _, cells in grid.records() if "N" in grid.header and "ITL" not in cells.values()
+    ]
     completed = max((count for count in counts if count), default=None)
-    run = ServingRun(latency_s=latency, completed=completed, **_stated(fields))
-    return imported_serving([run], context, "aisbench-csv")
+    return ServingRun(latency_s=latency, completed=completed, **_stated(fields))
+
+
+def parse_csv(text: str, *, context: Context) -> Imported:
+    """Return what `performances/<model>/<dataset>.csv` of AISBench holds (or request_summary.csv of MindIE's profiler).
+
+    Load and totals stand in the .json of the same name: see `parse_pair`, or state batch=...
+    """
+    return imported_serving([_table_run(text, context)], context, "aisbench-csv")
 
 
 def _stated(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def parse_json(text: str, *, context: Context) -> Imported:
-    """Return what the .json beside an AISBench table holds: duration, totals, throughput."""
-    found = json_documents(text, context.name)[0]
+def _totals(text: str, name: str) -> ServingRun:
+    """Return duration, load and rates of the .json beside a table."""
+    found = json_documents(text, name)[0]
     if not isinstance(found, dict):
-        raise MeasurementError(f"{context.name} is no AISBench result", got=json.dumps(found)[:80], expected="an object")
-    values = {key.strip().lower(): str(v.get("total", "")) if isinstance(v, dict) else str(v) for key, v in found.items()}
+        raise MeasurementError(f"{name} is no AISBench result", got=json.dumps(found)[:80], expected="an object")
+    values = {
+        key.strip().lower(): str(v.get("total", "")) if isinstance(v, dict) else str(v) for key, v in found.items()
+    }
     fields = {name: number_in(values[key]) for key, name in _COMMON.items() if key in values}
     duration = quantity_s(values.get("benchmark duration", ""), "ms")
     extra = {"concurrency": number_in(values["concurrency"])} if "concurrency" in values else {}
-    return imported_serving([ServingRun(duration_s=duration, extra=_stated(extra), **_stated(fields))], context, "aisbench-json")
+    return ServingRun(duration_s=duration, extra=_stated(extra), **_stated(fields))
+
+
+def parse_pair(table: str, totals: str, *, context: Context) -> Imported:
+    """Return one run from both files that AISBench writes: times from the table, load and rates from the totals."""
+    times = _table_run(table, context)
+    run = replace(
+        _totals(totals, f"{context.name}, totals"),
+        latency_s=times.latency_s,
+        requested_input_tokens=times.requested_input_tokens,
+        requested_output_tokens=times.requested_output_tokens,
+    )
+    return imported_serving([run], context, "aisbench")
+
+
+def parse_json(text: str, *, context: Context) -> Imported:
+    """Return what the .json beside an AISBench table holds: duration, totals, throughput."""
+    return imported_serving([_totals(text, context.name)], context, "aisbench-json")
 
 
 def parse_mindie(text: str, *, context: Context) -> Imported:

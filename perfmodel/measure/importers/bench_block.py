@@ -77,8 +77,8 @@ def _run(block: str) -> ServingRun | None:
         match = _LATENCY.match(label)
         if match:
             metric = "e2e" if match[2].startswith("e2e") else match[2]
-            scale = {"s": 1.0, "us": 1e-6}.get(unit, 1e-3)
-            latency.setdefault((metric, {"median": "p50"}.get(match[1], match[1])), value * scale)
+            per_s = {"s": 1.0, "us": 1e6}.get(unit, 1e3)
+            latency.setdefault((metric, {"median": "p50"}.get(match[1], match[1])), value / per_s)
         elif _FIELDS[label]:
             fields.setdefault(_FIELDS[label], value / 100 if label == "acceptance rate" and unit == "%" else value)
     if not fields and not latency:

@@ -1,16 +1,18 @@
-"""Tables of serving results that people paste: evalscope, issue threads, spreadsheets; headers in English or Chinese."""
+"""Tables of serving results that people paste: evalscope, issues, spreadsheets; headers in English or Chinese."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 from perfmodel.errors import MeasurementError
 from perfmodel.measure.importers.base import Context, Imported
 from perfmodel.measure.importers.reading import csv_grid, number_in, quantity_s
 from perfmodel.measure.importers.serving import ServingRun, imported_serving
+from perfmodel.measure.importers.slots import slot_limit
 
 __all__ = ["column_meaning", "parse"]
 
@@ -27,8 +29,9 @@ _MEANINGS: Final = (
     ("itl", r"\bitl|inter.?token|token间"),
     ("total_tokens_per_s", r"总吞吐|total (token )?throughput|总 ?token ?吞吐|total tok"),
     ("input_tokens_per_s", r"输入吞吐|prefill.*吞吐|input token throughput|prompt throughput|prefill token throughput"),
-    ("output_tokens_per_s", r"输出吞吐|输出 ?token ?吞吐|生成速度|生成吞吐|解码吞吐|gen\.? ?tok|output (token )?throughput|"
-     r"out(put)?[ _]tok(en)?s?[/_ ]?(per[ _])?s|output rate|^吞吐|^throughput|generate ?speed"),
+    ("output_tokens_per_s", r"输出吞吐|输出 ?token ?吞吐|生成速度|生成吞吐|解码吞吐|gen\.? ?tok"),
+    ("output_tokens_per_s", r"output (token )?throughput|out(put)? tok(en)?s?[/ ]?(per )?s|output rate"),
+    ("output_tokens_per_s", r"generate ?speed|^吞吐|^throughput"),
     ("input_tokens", r"输入长度|输入 ?token|input (len|tok)|\bisl\b|prompt (len|tok)|input tokens|输入"),
     ("output_tokens", r"输出长度|输出 ?token|output (len|tok)|\bosl\b|output tokens|生成长度|输出"),
     ("duration", r"耗时|总时间|time taken|duration|测试时长|total time"),
@@ -72,7 +75,7 @@ def _run(cells: Mapping[str, str], meanings: Mapping[str, tuple[str, str, str]])
             fields["duration_s"] = quantity_s(cell, unit or "s")
         elif name and stat in ("mean", "p50"):
             fields[name] = number_in(cell)
-    fields = {name: value for name, value in fields.items() if value is not None and value >= 0}
+    fields = {name: value for name, value in fields.items() if value is not None and 0 <= value < inf}
     if not latency and not fields.keys() & {"output_tokens_per_s", "requests_per_s"}:
         return None
     return _from_fields(fields, latency)
@@ -80,12 +83,9 @@ def _run(cells: Mapping[str, str], meanings: Mapping[str, tuple[str, str, str]])
 
 def _from_fields(fields: Mapping[str, float], latency: Mapping[tuple[str, str], float]) -> ServingRun:
     n_prompts, completed, success = fields.get("n_prompts"), fields.get("completed"), fields.get("success")
-    if success is not None:
-        frac = success / 100 if success > 1 else success
-        n_prompts = n_prompts or completed or 100.0
-        completed = frac * n_prompts
     return ServingRun(
         n_prompts=n_prompts,
+        stated_success_frac=None if success is None else min(1.0, success / 100 if success > 1 else success),
         completed=completed if completed is not None else n_prompts,
         failed=fields.get("failed"),
         duration_s=fields.get("duration_s"),
@@ -104,7 +104,7 @@ def parse(text: str, *, context: Context) -> Imported:
     grid = csv_grid(text, context.name)
     if len(grid.header) == 2 and sum(1 for h in grid.header if column_meaning(h)[0]) < 2:
         pairs = [grid.header, *(row for _, row in grid.rows)]
-        records: list[dict[str, str]] = [dict(pairs)]
+        records: list[dict[str, str]] = [{name: value for name, value in pairs}]  # noqa: C416  (typed)
     else:
         records = [cells for _, cells in grid.records()]
     headers: Sequence[str] = tuple(records[0]) if records else grid.header
@@ -114,16 +114,24 @@ def parse(text: str, *, context: Context) -> Imported:
         raise MeasurementError(
             f"{context.name} is no table of serving results",
             got=", ".join(headers)[:120],
-            expected="columns such as concurrency, TTFT (ms), TPOT (ms), output throughput (or 并发, 首token时延(ms), ...)",
+            expected="columns such as concurrency, TTFT (ms), output throughput; or 并发, 首token时延(ms), 输出吞吐",
         )
     found = imported_serving(runs, context, "pasted-table")
     known = tuple(_column_name(*meanings[header]) for header in headers)
     empty = sum(1 for record in records for header, cell in record.items() if not cell and meanings[header][0])
     unknown = [header for header in headers if not meanings[header][0]]
-    more = (f"columns that are not understood: {', '.join(unknown)}",) if unknown and len(records) > 1 else ()
+    limit = slot_limit(runs, context.output_tokens)
+    more: tuple[str, ...] = (limit.sentence,) if limit is not None else ()
+    more += (f"columns that are not understood: {', '.join(unknown)}",) if unknown and len(records) > 1 else ()
     facts = {**found.facts, "columns": known, "n_missing": empty}
+    if limit is not None:
+        facts |= {"limit": "max_num_seqs", "n_slots": limit.n_slots, "service_s": limit.service_s}
     return Imported(
-        format=found.format, rows=found.rows, facts=facts, warnings=(*found.warnings, *more), usable_for_fit=found.usable_for_fit
+        format=found.format,
+        rows=found.rows,
+        facts=facts,
+        warnings=(*found.warnings, *more),
+        usable_for_fit=found.usable_for_fit,
     )
 
 

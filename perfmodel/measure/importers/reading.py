@@ -19,18 +19,10 @@ __all__ = ["Grid", "csv_grid", "json_documents", "json_objects", "number_in", "n
 NUMBER: Final = re.compile(
     r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:inf(?:inity)?|nan)\b", re.IGNORECASE
 )
-_TIME_UNITS: Final = {
-    "s": 1.0,
-    "sec": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "μs": 1e-6,
-    "µs": 1e-6,
-    "ns": 1e-9,
-    "秒": 1.0,
-    "毫秒": 1e-3,
-    "微秒": 1e-6,
-}
+_PER_S: Final = {
+    "s": 1.0, "sec": 1.0, "seconds": 1.0, "秒": 1.0, "ms": 1e3, "毫秒": 1e3,
+    "us": 1e6, "μs": 1e6, "µs": 1e6, "微秒": 1e6, "ns": 1e9,
+}  # fmt: skip
 _CUT_OFF: Final = "The file seems to be cut off: copy it whole, or let the tool write it again."
 _NOTHING: Final = ("", "n/a", "na", "-", "--", "/", "null", "none", "nan", "无")
 
@@ -72,13 +64,17 @@ def number_in(text: str) -> float | None:
 
 
 def quantity_s(text: str, unit: str = "ms") -> float | None:
-    """Return a time in seconds from a cell such as "106.9 ms"; a bare number is in `unit`."""
+    """Return a time in seconds from a cell such as "106.9 ms"; a bare number is in `unit`.
+
+    >>> quantity_s("107 ms"), quantity_s("51"), quantity_s("/")
+    (0.107, 0.051, None)
+    """
     match = re.match(rf"\s*({NUMBER.pattern})\s*([a-zA-Zμµ秒毫微]*)", text, re.IGNORECASE)
     value = number_of(match[1]) if match else None
     if match is None or value is None:
         return None
-    scale = _TIME_UNITS.get(match[2].lower() or unit)
-    return None if scale is None else value * scale
+    per_s = _PER_S.get(match[2].lower() or unit)
+    return None if per_s is None else value / per_s
 
 
 def json_documents(text: str, name: str) -> list[Any]:
@@ -140,6 +136,8 @@ def json_objects(text: str, name: str) -> list[dict[str, Any]]:
                     f"{name} holds no results", got=f"a {type(item).__name__}", expected="objects with named values"
                 )
             found.append({re.sub(r"\s*\n\s*", "", key): value for key, value in item.items()})
+    if not found:
+        raise MeasurementError(f"{name} holds no results", got="an empty list", expected="objects with named values")
     return found
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import MeasurementError, SpecError, UnknownNameError
 from perfmodel.measure.importers.base import Context, Imported, named_rows
+from perfmodel.measure.physics import implied_prefill_finding
 from perfmodel.measure.row import Row
 from perfmodel.specs.catalogue import Catalogue
 
 __all__ = ["ServingRun", "imported_serving", "model_and_scheme", "serving_doubts", "serving_facts"]
 
 METRICS: Final = ("ttft", "tpot", "itl", "e2e")
+_NAME: Final = re.compile(r"(?:[\w.+-]{1,80}/)?[\w.+-]{1,80}(?<!\.json)(?<!\.yaml)")
 _LITTLE_SLACK: Final = 0.05
 _LITTLE_IDLE: Final = 0.5
 _IDENTITY_SLACK: Final = 0.02
@@ -34,6 +37,7 @@ class ServingRun:
     n_prompts: float | None = None
     completed: float | None = None
     failed: float | None = None
+    stated_success_frac: float | None = None
     duration_s: float | None = None
     total_input_tokens: float | None = None
     total_output_tokens: float | None = None
@@ -66,6 +70,8 @@ class ServingRun:
     def success_frac(self) -> float | None:
         """Share of requests that succeeded; None where the file does not tell."""
         asked = self.n_asked
+        if self.stated_success_frac is not None:
+            return self.stated_success_frac
         return None if not asked or self.completed is None else min(1.0, self.completed / asked)
 
     @property
@@ -155,9 +161,8 @@ def serving_doubts(run: ServingRun, *, min_success_frac: float = 0.95) -> tuple[
 def _broken(run: ServingRun, min_success_frac: float) -> list[str]:
     reasons = []
     if run.success_frac is not None and run.success_frac < min_success_frac:
-        reasons.append(
-            f"only {run.completed:g} of {run.n_asked:g} requests succeeded; rates and times describe a server that failed"
-        )
+        share = f"{run.success_frac:.0%}" if run.n_asked is None else f"{run.completed:g} of {run.n_asked:g}"
+        reasons.append(f"only {share} requests succeeded; rates and times describe a server that failed")
     if run.completed == 0:
         reasons.append("no request succeeded")
     ttft = run.latency_s.get(("ttft", "mean"))
@@ -172,6 +177,29 @@ def _broken(run: ServingRun, min_success_frac: float) -> list[str]:
             "no output was left after re-tokenising: the server sent no text, client counted requested lengths"
         )
     return reasons
+
+
+def _impossible(run: ServingRun, context: Context) -> list[str]:
+    """Return what physics says against the run, where device and model are known."""
+    rate = run.implied_prefill_tokens_per_s
+    device = context.device or str(run.stated.get("device", ""))
+    name, scheme = model_and_scheme(run.model) if run.model else ("", "")
+    if not rate or not device or not (context.model or name):
+        return []
+    stated = {**run.stated, **context.cells()}
+    sizes = [float(stated.get(size) or 1) for size in ("tp", "pp", "dp")]
+    n_devices = max(float(stated.get("n_devices") or 1), math.prod(sizes))
+    finding = implied_prefill_finding(
+        rate,
+        device=device,
+        model=context.model or name,
+        quantization=context.quantization or scheme,
+        catalogue=Catalogue.standard(),
+        n_devices=int(n_devices),
+    )
+    if finding is None:
+        return []
+    return [f"{rate:,.0f} prompt tokens/s are {finding.factor:.1f} times what {device} can compute: {finding.hint}"]
 
 
 def _odd(run: ServingRun) -> list[str]:
@@ -212,7 +240,7 @@ def _little_doubts(run: ServingRun) -> list[str]:
         return []
     if little > limit * (1 + _LITTLE_SLACK):
         return [
-            f"Little's law gives {little:.1f} requests in flight, more than the limit of {limit:g}: the figures disagree"
+            f"Little's law gives {little:.1f} requests in flight, over the limit of {limit:g}: the figures disagree"
         ]
     if little < limit * _LITTLE_IDLE and run.request_rate_per_s == math.inf:
         return [f"Little's law gives {little:.1f} requests in flight on average, far below the limit of {limit:g}"]
@@ -222,10 +250,8 @@ def _little_doubts(run: ServingRun) -> list[str]:
 def _identity_doubts(run: ServingRun) -> list[str]:
     computed = _share(run.total_output_tokens, run.duration_s)
     if computed and run.output_tokens_per_s and abs(computed / run.output_tokens_per_s - 1) > _IDENTITY_SLACK:
-        return [
-            f"output throughput is printed as {run.output_tokens_per_s:.1f} tokens/s, "
-            f"tokens over duration give {computed:.1f}"
-        ]
+        printed = run.output_tokens_per_s
+        return [f"output throughput is printed as {printed:.1f} tokens/s, tokens over duration give {computed:.1f}"]
     return []
 
 
@@ -240,13 +266,22 @@ def model_and_scheme(word: str) -> tuple[str, str]:
     tail = cached[2] if cached else (parts[-1] if parts else "")
     catalogue = Catalogue.standard()
     for candidate in dict.fromkeys((*("/".join(parts[-2:]),) * (len(parts) > 1), tail)):
-        if candidate and not candidate.endswith((".json", ".yaml")):
+        if _NAME.fullmatch(candidate) and not Path(candidate).exists():  # a name, never a file of this machine
             try:
                 choice = catalogue.model(candidate)
             except (UnknownNameError, SpecError):
                 continue
             return choice.model.name, choice.scheme
     return tail.lower(), ""
+
+
+def _finite(run: ServingRun) -> ServingRun:
+    """Return a run without infinite figures, which no tool measures; a rate and a concurrency may be without limit."""
+    unlimited = ("request_rate_per_s", "max_concurrency")
+    names = [f.name for f in fields(run) if f.name not in unlimited and isinstance(getattr(run, f.name), float)]
+    dropped: dict[str, Any] = {name: None for name in names if not math.isfinite(getattr(run, name))}
+    latency = {key: value for key, value in run.latency_s.items() if math.isfinite(value)}
+    return replace(run, latency_s=latency, **dropped)
 
 
 def _load(run: ServingRun, context: Context) -> dict[str, float]:
@@ -293,8 +328,9 @@ def imported_serving(runs: Sequence[ServingRun], context: Context, format_name: 
     warnings: list[str] = []
     facts: list[dict[str, Any]] = []
     usable = True
-    for i, run in enumerate(runs):
+    for i, run in enumerate(map(_finite, runs)):
         broken, odd = serving_doubts(run, min_success_frac=context.min_success_frac)
+        broken += _impossible(run, context)
         label = f"run {i + 1}: " if len(runs) > 1 else ""
         warnings += [f"{label}{sentence}" for sentence in (*broken, *odd)]
         usable &= not broken

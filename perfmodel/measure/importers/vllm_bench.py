@@ -85,7 +85,8 @@ def parse_throughput(text: str, *, context: Context) -> Imported:
                 expected="both above 0",
             )
         named = context.filled(runtime="vllm")
-        base = Row(kind="serve", request_rate_per_s=math.inf, **named.cells())
+        cells = {name: value for name, value in named.cells().items() if name != "batch"}
+        base = Row(kind="serve", request_rate_per_s=math.inf, **cells)
         rows.append(base.with_columns(metric="requests_per_s", value=per_s or n / elapsed))
         output = context.output_tokens
         if output is None and total is not None and context.input_tokens is not None:

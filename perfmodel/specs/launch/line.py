@@ -30,6 +30,7 @@ _DOCKER_SWITCHES: Final = frozenset(_NO_VALUE.split())
 _CLIENT_SCRIPTS: Final = ("benchmark_serving.py", "bench_serving.py")
 _CLIENT_MODULES: Final = ("sglang.bench_serving", "vllm.benchmarks.serve", "vllm.benchmarks.benchmark_serving")
 _LEAST_PREFIX: Final = 6
+_DEEPEST: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,56 +53,57 @@ def engine_of_image(image: str) -> Engine | None:
     return "vllm" if "vllm" in name else "sglang" if "sglang" in name else None
 
 
-def launch_of(words: Sequence[Word]) -> Launch | None:
-    """Return the server or load generator that a command starts, or None if it starts something else."""
-    for i, word in enumerate(words):
+def launch_of(words: Sequence[Word], depth: int = 0) -> Launch | None:
+    """Return the server or load generator that a command starts, or None if it starts something else.
+
+    `depth` counts the shells and containers around the command; beyond a few the search ends.
+    """
+    if depth > _DEEPEST:
+        return None
+    for i, word in enumerate(words[:-1]):
         program = word.text.rsplit("/", 1)[-1]
-        rest = words[i + 1 :]
+        after = [w.text for w in words[i + 1 : i + 3]]
         found: Launch | None = None
-        if program in _CONTAINERS and "run" in [w.text for w in rest[:2]]:
-            found = _in_container(rest[[w.text for w in rest[:2]].index("run") + 1 :])
-        elif program in _SHELLS:
-            found = _in_shell(rest)
-        elif rest:
-            found = _program(program, rest[0].text, rest[1:])
-        if found:
-            own = tuple(pair for w in words[:i] if (pair := assignment(w.text)))
-            return Launch(found.engine, found.role, found.arguments, own + found.environment)
+        if program in _CONTAINERS and "run" in after:
+            found = _in_container(words[i + 2 + after.index("run") :], depth)
+        elif program in _SHELLS and (script := _script(words[i + 1 : i + 8])):
+            inner = (launch_of(command, depth + 1) for command in statements(script.text, {}))
+            found = next((launch for launch in inner if launch), None)
+        elif start := _start(program, *after):
+            found = Launch(start[0], start[1], tuple(words[i + start[2] :]))
+        else:
+            continue
+        own = tuple(pair for w in words[:i] if (pair := assignment(w.text)))
+        return Launch(found.engine, found.role, found.arguments, own + found.environment) if found else None
     return None
 
 
-def _program(program: str, subject: str, rest: Sequence[Word]) -> Launch | None:
+def _start(program: str, subject: str, verb: str = "") -> tuple[Engine | None, Literal["server", "client"], int] | None:
+    """Return (engine, role, words before the arguments) of a program and the two words after it."""
     if program == "vllm" and subject == "serve":
-        return Launch("vllm", "server", tuple(rest))
-    if program == "vllm" and subject == "bench" and rest:
-        return (
-            Launch(None, "client", tuple(rest[1:]))
-            if rest[0].text == "serve"
-            else Launch("vllm", "server", tuple(rest[1:]))
-        )
+        return "vllm", "server", 2
+    if program == "vllm" and subject == "bench" and verb:
+        return (None, "client", 3) if verb == "serve" else ("vllm", "server", 3)
     if program == "sglang" and subject == "serve":
-        return Launch("sglang", "server", tuple(rest))
-    if (program == "-m" and subject in _CLIENT_MODULES) or program in _CLIENT_SCRIPTS:
-        return Launch(None, "client", tuple(rest) if program == "-m" else (Word(subject), *rest))
+        return "sglang", "server", 2
+    if program == "-m" and subject in _CLIENT_MODULES:
+        return None, "client", 2
+    if program in _CLIENT_SCRIPTS:
+        return None, "client", 1
     if program == "-m" and subject.startswith("vllm.entrypoints"):
-        return Launch("vllm", "server", tuple(rest[1:] if rest and rest[0].text == "serve" else rest))
+        return "vllm", "server", 3 if verb == "serve" else 2
     if program == "-m" and subject.startswith(("sglang.launch_server", "sglang.bench_", "sglang.srt")):
-        return Launch("sglang", "server", tuple(rest))
-    if program == "launch_server.py":
-        return Launch("sglang", "server", (Word(subject), *rest))
-    return None
+        return "sglang", "server", 2
+    return ("sglang", "server", 1) if program == "launch_server.py" else None
 
 
-def _in_shell(rest: Sequence[Word]) -> Launch | None:
-    """Return what `bash -c "..."` starts."""
-    for flag, script in itertools.pairwise(rest):
-        if re.fullmatch(r"-[a-z]*c", flag.text):
-            inner = [launch_of(words) for words in statements(script.text, {})]
-            return next((launch for launch in inner if launch), None)
-    return None
+def _script(words: Sequence[Word]) -> Word | None:
+    """Return the script of `bash -c "..."`, given the words after `bash`."""
+    pairs = itertools.pairwise(words)
+    return next((script for flag, script in pairs if re.fullmatch(r"-[a-z]*c", flag.text)), None)
 
 
-def _in_container(rest: Sequence[Word]) -> Launch | None:
+def _in_container(rest: Sequence[Word], depth: int) -> Launch | None:
     """Return what `docker run` starts: its own flags end at the image."""
     environment: list[tuple[str, str]] = []
     entrypoint: list[Word] = []
@@ -119,7 +121,7 @@ def _in_container(rest: Sequence[Word]) -> Launch | None:
     if i >= len(rest):
         return None
     inside = (*entrypoint, *rest[i + 1 :])
-    found = launch_of(inside)
+    found = launch_of(inside, depth + 1)
     if found is None:
         engine = engine_of_image(rest[i].text)
         named = any(w.text.split("=")[0] in ("--model", "--model-path", "--model_path") for w in inside)
@@ -144,7 +146,7 @@ def take_flags(words: Sequence[Word], reading: Reading) -> None:
 
 
 def _loose(word: Word, reading: Reading, in_list: bool) -> None:
-    if word.text == "\\" or not word.text.strip():
+    if word.text in ("\\", "--") or not word.text.strip():
         return
     if word.unset and (in_list or "model" in reading.values or "@" in word.text):
         reading.notes.append(f"{word.text} is not set in the text and was skipped")
@@ -245,7 +247,7 @@ class _Argument:
                 self.reading.put(flag.field, TRUTH[truth] == (flag.kind == "on"), self.where)
             return
         value = self.next_value()
-        if value is None:
+        if value is None or (not value.text.strip() and flag.kind not in ("text", "lower")):
             self.reading.faults.append(Fault(self.where, "nothing", "a value after it"))
         elif value.unset:
             self.not_set(flag, value)

@@ -1,0 +1,220 @@
+"""Operator measurements as work: the rows that one kernel law prices, with the counts that it prices.
+
+The counts come from the same classes that the step model uses, so that a coefficient fitted here means the same there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.measure.table import Table
+from perfmodel.specs.setup import KV_ELEMENT_BYTES
+from perfmodel.work.attention import LatentCore, SoftmaxCore
+from perfmodel.work.kernel import Slice, Work
+
+__all__ = ["OperatorRows", "operator_rows"]
+
+Floats = NDArray[np.float64]
+
+_SCHEME_KERNEL: Final = {
+    "none": "16bit", "": "16bit", "fp8": "fp8", "fp8-block": "fp8", "w8a8": "int8", "nvfp4": "fp4", "mxfp4": "fp4",
+    "int8-weight-only": "weight_only_int8", "int4-weight-only": "weight_only_int4", "awq-int4-g128": "weight_only_int4",
+}  # fmt: skip
+_ELEMENT_BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625, "int4": 0.53}
+_ELEMENTWISE_PASSES: Final = {
+    "rmsnorm": 2.0, "layernorm": 2.0, "input_layernorm": 2.0, "post_attention_layernorm": 2.0, "final_layernorm": 2.0,
+    "add": 3.0, "mlp_act": 3.0, "act_fn": 3.0, "gelu": 2.0, "softmax": 2.0, "embedding": 2.0,
+}  # fmt: skip
+"""Reads and writes of [tokens, hidden] that an operator must do at least."""
+
+
+class OperatorRows(NamedTuple):
+    """Rows of one kernel class on one device under one runtime: counts and measured times, row by row.
+
+    `groups` names the shape that a row belongs to: rows of one shape are left out together when a fit is tested.
+    """
+
+    device: str
+    runtime: str
+    kernel: str
+    work: Work
+    time_s: Floats
+    groups: NDArray[np.str_]
+    ids: NDArray[np.str_]
+
+    def selected(self, mask: NDArray[np.bool_]) -> OperatorRows:
+        """Return the rows for which the mask is true."""
+        counts = {name: value[mask] for name, value in self.work._asdict().items() if isinstance(value, np.ndarray)}
+        return self._replace(
+            work=self.work._replace(**counts),  # type: ignore[arg-type]
+            time_s=self.time_s[mask],
+            groups=self.groups[mask],
+            ids=self.ids[mask],
+        )
+
+
+def operator_rows(table: Table) -> Iterator[OperatorRows]:
+    """Yield the operator rows of a table, kernel class by kernel class; rows without a kernel law are left out."""
+    timed = table.selected((table["metric"] == "time_s") & (table["value"] > 0))
+    keys = [
+        timed[name].astype(str)
+        for name in ("kind", "device", "runtime", "compute_dtype", "quantization", "kv_dtype", "op")
+    ]
+    keys[-1] = np.where(np.isin(keys[0], ("gemm", "elementwise")), "", keys[-1])
+    labels = np.array(["\t".join(parts) for parts in zip(*keys, strict=True)])
+    for label in np.unique(labels):
+        part = timed.selected(labels == label)
+        found = _works(part)
+        if found is not None:
+            yield found
+
+
+def _works(part: Table) -> OperatorRows | None:
+    kind = str(part["kind"][0])
+    builder = {"gemm": _matmul, "attention": _attention, "mla_attention": _latent, "moe_ffn": _experts}.get(kind)
+    if kind == "elementwise":
+        builder = _elementwise
+    if builder is None:
+        return None
+    made = builder(part)
+    if made is None:
+        return None
+    work, groups = made
+    known = np.isfinite(np.broadcast_to(np.asarray(work.n_bytes, dtype=np.float64), len(part)))
+    rows = OperatorRows(
+        str(part["device"][0]),
+        str(part["runtime"][0]),
+        work.kernel,
+        work,
+        part["value"],
+        groups,
+        part["id"].astype(str),
+    )
+    return rows.selected(known)
+
+
+def _joined(part: Table, *names: str) -> NDArray[np.str_]:
+    columns = [part[name].astype(str) for name in names]
+    return np.array(["x".join(row) for row in zip(*columns, strict=True)])
+
+
+def _scheme_kernel(part: Table) -> str | None:
+    quantization, dtype = str(part["quantization"][0]), str(part["compute_dtype"][0])
+    if quantization in ("none", "") and dtype in ("fp8", "int8", "fp4"):
+        return dtype
+    return _SCHEME_KERNEL.get(quantization)
+
+
+def _matmul(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
+    kernel, dtype = _scheme_kernel(part), str(part["compute_dtype"][0])
+    if kernel is None or dtype not in _ELEMENT_BYTES:
+        return None
+    m, n, k = part["m"], part["n"], part["k"]
+    stored = {"weight_only_int8": 1.0, "weight_only_int4": 0.53}.get(kernel, _ELEMENT_BYTES[dtype])
+    quantised = kernel in ("fp8", "int8", "fp4")
+    work = Work(
+        "matmul",
+        f"matmul/{kernel}",
+        dtype,
+        flop=2.0 * m * n * k,
+        weight_bytes=n * k * stored,
+        io_bytes=m * (k + n) * 2.0 + (m * k * 2.0 if quantised else 0.0),
+        rows=m,
+        depth=k,
+    )
+    return work, _joined(part, "n", "k")
+
+
+def _slice(part: Table, phase: Literal["prefill", "decode"]) -> Slice:
+    new, past, batch = part["query_tokens"], np.nan_to_num(part["context_tokens"]), part["batch"]
+    if phase == "decode":
+        return Slice("decode", batch, 1.0, past + 1.0, past + 1.0)
+    return Slice("prefill", batch, new, past + 1.0, past + new, batch * past)
+
+
+def _phase(part: Table) -> Literal["prefill", "decode"] | None:
+    op = str(part["op"][0])
+    if "module" in op or op == "mixed":
+        return None
+    return "decode" if bool(np.all(part["query_tokens"] == 1)) else "prefill"
+
+
+def _kv_bytes(part: Table) -> float:
+    return KV_ELEMENT_BYTES.get(str(part["kv_dtype"][0]) or str(part["compute_dtype"][0]), 2.0)
+
+
+def _attention(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
+    phase = _phase(part)
+    if phase is None:
+        return None
+    heads, kv_heads, width = part["n_heads"], part["n_kv_heads"], part["head_dim"]
+    kv_heads = np.where(kv_heads == 0, heads, kv_heads)
+    core = SoftmaxCore(
+        n_heads=heads,
+        n_kv_heads=kv_heads,
+        d_head=width,
+        d_value=width,
+        window_tokens=None,
+        dtype=str(part["compute_dtype"][0]),
+        element_bytes=2.0,
+        kv_element_bytes=_kv_bytes(part),
+        flash=True,
+        dcp=1,
+    )
+    return next(core.works(_slice(part, phase))), _joined(part, "n_heads", "n_kv_heads", "head_dim")
+
+
+def _latent(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
+    phase = _phase(part)
+    if phase is None:
+        return None
+    core = LatentCore(
+        n_heads=part["n_heads"],
+        kv_lora_rank=512,
+        d_nope=128,
+        d_rope=64,
+        d_value=128,
+        dtype=str(part["compute_dtype"][0]),
+        element_bytes=2.0,
+        kv_element_bytes=_kv_bytes(part),
+        latent_cache=True,
+        dcp=1,
+        indexer=None,
+        top_k=None,
+    )
+    return next(core.works(_slice(part, phase))), _joined(part, "n_heads", "batch")
+
+
+def _experts(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
+    kernel, dtype = _scheme_kernel(part), str(part["compute_dtype"][0])
+    if kernel is None or dtype not in _ELEMENT_BYTES:
+        return None
+    ep = np.nan_to_num(part["ep"], nan=1.0)
+    hidden, width, local = part["hidden"], part["intermediate"], part["n_experts"]
+    stored = {"weight_only_int8": 1.0, "weight_only_int4": 0.53}.get(kernel, _ELEMENT_BYTES[dtype])
+    pairs = part["query_tokens"] * part["top_k"] / ep
+    touched = local * (1.0 - (1.0 - part["top_k"] / (local * ep)) ** part["query_tokens"])
+    work = Work(
+        "experts",
+        f"moe/{kernel}",
+        dtype,
+        flop=pairs * 6.0 * hidden * width,
+        weight_bytes=touched * 3.0 * hidden * width * stored,
+        io_bytes=pairs * (2.0 * hidden + 3.0 * width) * 2.0,
+        n_launches=2.0,
+        rows=pairs / touched,
+    )
+    return work, _joined(part, "hidden", "intermediate", "n_experts", "top_k", "ep")
+
+
+def _elementwise(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
+    passes = np.array([_ELEMENTWISE_PASSES.get(op, np.nan) for op in part["op"].astype(str)])
+    if np.all(np.isnan(passes)):
+        return None
+    n_bytes = part["query_tokens"] * part["hidden"] * (2.0 * passes)
+    work = Work("elementwise", "elementwise", "fp32", flop=n_bytes * 0.0, io_bytes=n_bytes, engine="vector")
+    return work, _joined(part, "op", "hidden")

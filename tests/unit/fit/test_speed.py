@@ -1,0 +1,40 @@
+"""Speed: ten thousand rows, six parameters and eight starts within five seconds of processor time."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from perfmodel.fit.data import data_from_arrays
+from perfmodel.fit.fitter import fit
+from perfmodel.fit.laws import Array, Columns, FitLaw, Input, positive, real
+from perfmodel.fit.laws.base import Values
+from perfmodel.fit.result import FitOptions, Residual
+
+
+def six(columns: Columns, p: Values) -> Array:
+    """Return a roofline with a soft knee, plus a term that grows slowly with the work."""
+    knee = ((columns[0] / p[1]) ** p[3] + (columns[1] / p[2]) ** p[3]) ** (1.0 / p[3])
+    return p[0] + knee + p[4] * columns[0] ** p[5]
+
+
+def test_ten_thousand_rows_six_parameters_eight_starts() -> None:
+    rng = np.random.default_rng(1)
+    flop, size = 10 ** rng.uniform(8, 13, 10_000), 10 ** rng.uniform(5, 9.5, 10_000)
+    parameters = (
+        real("t0_s", "s", "", 0.0), positive("rate", "", ""), positive("bandwidth", "", ""),
+        positive("knee", "", "", 1.0, 20.0), real("slow", "", "", 0.0), positive("exponent", "", "", 0.01, 3.0),
+    )  # fmt: skip
+    law = FitLaw(
+        "six", "six", "", "", (Input("flop", ""), Input("bytes", "")), parameters, six,
+        lambda x, y: (1e-6, 1e14, 1e12, 2.0, 1e-9, 0.3),
+    )  # fmt: skip
+    truth = (5e-6, 2.4e14, 1.5e12, 2.2, 3e-9, 0.35)
+    y = law.value((flop, size), truth) * np.exp(rng.normal(0.0, 0.06, flop.size))
+    data = data_from_arrays({"flop": flop, "bytes": size}, y)
+    before = time.process_time()
+    result = fit(law, data, FitOptions(residual=Residual.LOG, n_starts=8))
+    assert time.process_time() - before <= 5.0
+    assert result.n_starts == 8
+    np.testing.assert_allclose(result.values, truth, rtol=0.2)
