@@ -25,6 +25,7 @@ __all__ = [
     "Law",
     "Num",
     "Rule",
+    "above",
     "band",
     "bound_shares",
     "ceiling",
@@ -73,6 +74,11 @@ def smaller(a: Num, b: Num) -> Num:
     if type(a) is float and type(b) is float:
         return min(a, b)
     return np.minimum(a, b)
+
+
+def above(a: Num, limit: float) -> Num:
+    """Return 1 where a is above the limit, else 0, elementwise."""
+    return float(a > limit) if type(a) is float else np.multiply(a > limit, 1.0)
 
 
 def ceiling(a: Num) -> Num:

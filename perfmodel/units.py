@@ -76,6 +76,16 @@ def _units() -> dict[str, dict[str, float]]:
 
 
 _UNITS: Final = _units()
+_USUAL: Final = {
+    "bytes": "GiB, MiB, KiB, GB",
+    "bytes_per_s": "GB/s, TB/s, GiB/s, Gbit/s",
+    "flop_per_s": "TFLOP/s, TFLOPS, TOPS",
+    "hertz": "MHz, GHz",
+    "seconds": "us, ms, s",
+    "watts": "W, kW",
+    "usd_per_hour": "USD/h",
+    "frac": "%",
+}
 _PATTERN: Final = re.compile(r"^\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*$")
 
 
@@ -99,10 +109,8 @@ def quantity(value: object, dimension: str) -> float:
             raise UnitError(f"{value!r} is no quantity", expected=f"a number and a unit of {dimension}")
         number, unit = float(match[1].replace("_", "")), match[2]
         if unit is not None and unit not in table:
-            known = [u for u in table if len(u) <= len(unit) + 1][:12]
-            raise UnitError(
-                f"{value!r}: unit {unit!r} is not one of {dimension}", expected=f"one of {', '.join(known)}"
-            )
+            what = dimension.replace("_per_", "/").replace("_", " ")
+            raise UnitError(f"{value!r}: {unit!r} is no unit of {what}", expected=f"one such as {_USUAL[dimension]}")
         result = number * (table[unit] if unit is not None else 1.0)
     else:
         result = _float(value)

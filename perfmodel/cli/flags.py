@@ -238,7 +238,7 @@ SHARED: Final[dict[str, Any]] = {
     "calibration": _flag(
         str,
         _WHERE,
-        "prior, ideal (datasheet), hard-bound, or a calibration file.",
+        "auto (fits where there are any), prior, ideal (datasheet), hard-bound, or a file.",
         "--calibration",
         autocompletion=calibration_names,
         metavar="TEXT",
@@ -249,7 +249,7 @@ SHARED: Final[dict[str, Any]] = {
 }
 """Every shared flag, in the order of --help."""
 
-DEFAULTS: Final[dict[str, Any]] = {"expert_parallel": False, "enforce_eager": False, "calibration": "prior"}
+DEFAULTS: Final[dict[str, Any]] = {"expert_parallel": False, "enforce_eager": False, "calibration": "auto"}
 
 
 def read_values(flags: Mapping[str, Any]) -> dict[str, Any]:

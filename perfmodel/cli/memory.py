@@ -17,7 +17,7 @@ from perfmodel.report.notes import count, note_parts
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.question import Case, Question, case_of
-from perfmodel.work.memory import MemoryPlan, memory_plan
+from perfmodel.work.memory import memory_plan
 from perfmodel.work.memory_search import (
     concurrency_at,
     does_not_fit,
@@ -25,6 +25,7 @@ from perfmodel.work.memory_search import (
     smallest_utilization,
     utilization_for_tokens,
 )
+from perfmodel.work.memory_types import MemoryPlan
 
 __all__ = ["memory"]
 

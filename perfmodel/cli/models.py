@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -89,6 +90,10 @@ def models_add(
     own = name or catalogue_name(
         str(data.get("_name_or_path") or (config if config.is_dir() else config.resolve().parent).name)
     )
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.+_-]*", own):
+        raise SpecError(
+            "this is no catalogue name", where="--name", got=repr(own), expected="small letters, digits, . + - _"
+        )
     entry = catalogue_entry(data, own, source)
     target = (home or user_home()) / "models" / f"{own}.yaml"
     if target.exists() and not force:

@@ -36,7 +36,7 @@ def host_time(runtime: Runtime, *, n_layers: float, n_seqs: Num) -> Estimate:
     )
 
 
-def host_launch_time(runtime: Runtime, n_kernels: float) -> Estimate:
+def host_launch_time(runtime: Runtime, n_kernels: Num) -> Estimate:
     """Return the time to launch every kernel from the host: it runs beside the device and may be the slower one."""
     return _counted(runtime, "host_launches", runtime.host_launch, n_kernels)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from perfmodel.errors import InfeasibleError
+from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, slowest, total
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.specs.system import Fabric, System
@@ -43,7 +43,7 @@ class NetworkPrices:
     device: CalibratedDevice
 
     def time(self, message: Message) -> Estimate:
-        """Return the time of one message; raises InfeasibleError where no wire joins the ranks."""
+        """Return the time of one message; raises an error where no wire joins the ranks."""
         if message.n_ranks <= 1:
             return leaf(message.name, message.n_bytes * 0.0, bound=Bound.LINK, law=TRANSFER)
         levels = self._levels(message)
@@ -63,10 +63,17 @@ class NetworkPrices:
                 joined = reach
             if joined >= message.n_ranks:
                 return levels
-        where = self.system.title if self.system else f"a single {self.device.device.title}"
+        if self.system is None:
+            raise SpecError(
+                f"{message.n_ranks} ranks must exchange messages, but how {self.device.device.name} is wired is not known",
+                where="usual_system",
+                got="none in the device file",
+                expected="the system that joins such devices",
+                cure="Name a system as HARDWARE, or state usual_system in the device file.",
+            )
         raise InfeasibleError(
             f"{message.n_ranks} ranks must exchange {message.op.replace('_', '-')} messages, but no wire joins them",
-            where=where,
+            where=self.system.title,
             got=f"fabrics for {max((f.n_devices for f in fabrics), default=1)} devices",
             expected=f"at least {message.n_ranks * message.stride}",
             cure="Choose a larger system or fewer ranks.",

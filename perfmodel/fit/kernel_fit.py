@@ -140,7 +140,7 @@ def fitted_kernel(device: Device, rows: OperatorRows, base: KernelFit, *, source
             f"{rows.kernel} on {rows.device}: too few rows to fit", got=str(n_rows), expected=f"at least {LEAST_ROWS}"
         )
     names = _parameters(rows)
-    bare = base.model_copy(update={name: None for name in ("chain_s", "pad_tokens", "knee", "scatter")})
+    bare = base.model_copy(update=dict.fromkeys(("chain_s", "pad_tokens", "knee", "scatter")))
     start = np.log(
         [_START[name] * (1e3 if name == "chain_s" and "attention" in rows.kernel else 1.0) for name in names]
     )

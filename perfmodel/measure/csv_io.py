@@ -32,8 +32,10 @@ def sidecar_path(path: Path) -> Path:
     return path.with_suffix(".yaml")
 
 
-def read_table(path: Path | str, *, sidecar: Sidecar | None = None) -> Table:
+def read_table(path: Path | str, *, sidecar: Sidecar | None = None, is_question: bool = False) -> Table:
     """Return the checked table in a CSV file, with the sidecar of the same name unless one is given.
+
+    A question is a table whose values are still to be predicted: value, metric, runtime, source and id may be empty.
 
     Raises MeasurementError that lists every fault of the table by line and column, SpecError for those of the sidecar.
     """
@@ -41,11 +43,13 @@ def read_table(path: Path | str, *, sidecar: Sidecar | None = None) -> Table:
     text = file_text(file)
     if sidecar is None and sidecar_path(file).is_file() and sidecar_path(file) != file:
         sidecar = read_sidecar(sidecar_path(file))
-    return table_from_text(text, name=str(file), sidecar=sidecar)
+    return table_from_text(text, name=str(file), sidecar=sidecar, is_question=is_question)
 
 
-def table_from_text(text: str, *, name: str = "table", sidecar: Sidecar | None = None) -> Table:
-    """Return the checked table that CSV text holds."""
+def table_from_text(
+    text: str, *, name: str = "table", sidecar: Sidecar | None = None, is_question: bool = False
+) -> Table:
+    """Return the checked table that CSV text holds; see `read_table`."""
     beside = sidecar or Sidecar()
     faults = Faults()
     parsed = _parsed(text.removeprefix("\ufeff"), name, faults)
@@ -58,7 +62,7 @@ def table_from_text(text: str, *, name: str = "table", sidecar: Sidecar | None =
         if read is not None:
             columns[column] = read
     filled = _with_constants(columns, beside.columns(), n_rows)
-    noted_faults(faults, filled, n_rows, parsed.where)
+    noted_faults(faults, filled, n_rows, parsed.where, is_question=is_question)
     if faults:
         raise faults.raised(f"{name} is no valid table of measurements")
     return Table({c: filled[c] for c in COLUMNS if c in filled}, n_rows, beside, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Final
 
@@ -97,6 +98,7 @@ class OperatorTiming:
         return dict(self.counters).get(name)
 
 
+@lru_cache(maxsize=4096)
 def family_of(words: str) -> str:
     """Return the kind of operator that a type or kernel name stands for.
 
@@ -106,6 +108,7 @@ def family_of(words: str) -> str:
     return next((family for family, pattern in _FAMILIES if pattern.search(words)), "other")
 
 
+@lru_cache(maxsize=256)
 def dtype_name(word: str) -> str:
     """Return a tool's dtype in the words of the measurement table, or "" for one that it does not know.
 
@@ -115,6 +118,7 @@ def dtype_name(word: str) -> str:
     return _DTYPES.get(word.strip().lower().removeprefix("dt_").removeprefix("torch."), "")
 
 
+@lru_cache(maxsize=4096)
 def shapes_from_text(text: str) -> tuple[Shape, ...]:
     """Return shapes written as "16,4096;4096,12288" (nothing between marks = a scalar) or as "[[16, 4096], []]".
 

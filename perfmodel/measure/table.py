@@ -168,14 +168,14 @@ def table_from_rows(rows: Iterable[Row], *, sidecar: Sidecar | None = None, name
     return Table(columns, len(listed_rows), sidecar or Sidecar(), name)
 
 
-def noted_faults(faults: Faults, columns: Columns, n_rows: int, where: Where) -> None:
-    """Add to `faults` whatever is wrong with the values in columns."""
+def noted_faults(faults: Faults, columns: Columns, n_rows: int, where: Where, *, is_question: bool = False) -> None:
+    """Add to `faults` whatever is wrong with the values in columns; a question may leave open what it asks for."""
     if not n_rows:
         return
     table = Table(columns, n_rows)
     _note_words(faults, table, where)
     _note_numbers(faults, table, where)
-    _note_kinds(faults, table, where)
+    _note_kinds(faults, table, where, ("kind", "device") if is_question else ALWAYS)
     _note_repeats(faults, table, where)
 
 
@@ -206,9 +206,9 @@ def _note_numbers(faults: Faults, table: Table, where: Where) -> None:
             faults.add(where(int(i), name), f"{values[i]:g}", f"{kind} of at least {rule.least:g}")
 
 
-def _note_kinds(faults: Faults, table: Table, where: Where) -> None:
+def _note_kinds(faults: Faults, table: Table, where: Where, always: Sequence[str]) -> None:
     kinds = table["kind"]
-    for name in ALWAYS:
+    for name in always:
         column = table[name]
         empty = (column == "") if COLUMNS[name].cell == "text" else np.isnan(column.astype(float))
         for i in np.flatnonzero(empty):

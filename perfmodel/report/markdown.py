@@ -19,7 +19,7 @@ from perfmodel.report.notes import assumption_lines, rate
 from perfmodel.step.answer import Answer
 from perfmodel.step.question import Case
 from perfmodel.units import GB, GIB, time_text
-from perfmodel.work.memory import MemoryPlan
+from perfmodel.work.memory_types import MemoryPlan
 
 __all__ = ["answer_markdown", "comparison_markdown", "markdown_table", "memory_markdown"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.report.notes import count
 from perfmodel.units import GB, GIB, MIB, bytes_text
-from perfmodel.work.memory import MemoryPlan, RankMemory
+from perfmodel.work.memory_types import MemoryPlan, RankMemory
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
-from perfmodel.errors import SpecError
+from perfmodel.errors import InfeasibleError, PerfmodelError, SpecError
 from perfmodel.report.output import json_text
 from perfmodel.step.grid import Block
 
@@ -17,9 +17,21 @@ __all__ = ["sweep_written"]
 
 
 def sweep_written(blocks: Iterator[Block], output: Path | None, *, as_json: bool) -> None:
-    """Write all blocks to a file or stdout; a file appears only once it is whole."""
-    first = next(blocks, None)
-    every = chain([first] if first is not None else [], blocks)
+    """Write all blocks to a file or stdout; a file appears only once it is whole.
+
+    Raises the error of the first block, and writes nothing, where there is no block without one.
+    """
+    held = []
+    for block in blocks:
+        held.append(block)
+        if not block.error:
+            break
+    else:
+        if held:
+            infeasible = next((block for block in held if block.exit_code == 1), None)
+            kind: type[PerfmodelError] = InfeasibleError if infeasible else SpecError
+            raise kind(f"no combination works: {(infeasible or held[0]).error}")
+    every = chain(held, blocks)
     if output is None:
         _write(every, sys.stdout, as_json=as_json)
         return

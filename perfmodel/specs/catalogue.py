@@ -115,7 +115,8 @@ class Catalogue:
         for folder in folders:
             if not folder.is_dir():
                 raise SpecError(
-                    f"catalogue folder {folder} does not exist", expected="a folder with hardware/ or models/"
+                    f"catalogue folder {folder} {'is no folder' if folder.exists() else 'does not exist'}",
+                    expected="a folder with hardware/ or models/",
                 )
         return cls((*folders, user_home(), builtin_home()))
 
@@ -165,15 +166,16 @@ class Catalogue:
                 "model": "Or give a config.json; `perfmodel models list` shows all.",
                 "hardware": "`perfmodel hardware list` shows all.",
             }
-            raise UnknownNameError.of(_WORDS[kind], name, list(spellings), cure.get(kind, ""))
+            known = f"There are {', '.join(self.paths(kind))}." if kind in ("runtime", "calibration") else ""
+            raise UnknownNameError.of(_WORDS[kind], name, list(spellings), cure.get(kind, known))
         return self.paths(kind)[canonical]
 
     def hardware(self, name: str) -> Hardware:
-        """Return what a hardware name stands for; "8xh100-sxm" counts devices, a system name brings its own count."""
+        """Return what a hardware name stands for; "8xh100-sxm" counts devices, "2xdgx-a100" systems."""
         counted = _COUNTED.match(name)
         if counted and name.lower() not in self.spellings("hardware"):
             inner = self.hardware(counted[2])
-            return Hardware(inner.device, inner.system, int(counted[1]))
+            return Hardware(inner.device, inner.system, int(counted[1]) * (inner.n_devices or 1))
         path = self.path("hardware", name)
         if self._header(path).get("kind") == "system":
             system = read_spec(System, path)
@@ -219,9 +221,7 @@ class Catalogue:
     def calibration(self, name: str) -> Calibration:
         """Return a calibration by name, or from a file path."""
         path = Path(name)
-        return read_spec(
-            Calibration, path if path.suffix == ".yaml" and path.is_file() else self.path("calibration", name)
-        )
+        return read_spec(Calibration, path if path.suffix == ".yaml" else self.path("calibration", name))
 
     def calibration_for(self, name: str, devices: Sequence[Device], engine: str) -> Calibration:
         """Return the calibration of that name; "auto" is the prior with every fit that exists for these devices.
@@ -231,12 +231,18 @@ class Catalogue:
         if name != "auto":
             return self.calibration(name)
         known = self.paths("calibration")
-        wanted = (f"{device.name}{tail}" for device in dict.fromkeys(devices) for tail in ("", f"--{engine}"))
+        wanted = (
+            f"{device}{tail}" for device in dict.fromkeys(d.name for d in devices) for tail in ("", f"--{engine}")
+        )
         return self.calibration("prior").with_fits(self.calibration(fit) for fit in wanted if fit in known)
 
     def scheme(self, name: str) -> Scheme:
         """Return a quantisation scheme by name, alias or derived name such as awq-int4-g64."""
-        return scheme_by_name(name, self._scheme_data)
+        try:
+            return scheme_by_name(name, self._scheme_data)
+        except UnknownNameError as error:
+            known = ", ".join(self.paths("scheme"))
+            raise UnknownNameError(error.problem, expected=f"one of {known}") from error
 
     def _scheme_data(self, name: str) -> Mapping[str, Any] | None:
         try:
@@ -250,7 +256,7 @@ class Catalogue:
         if path.suffix == ".json" or path.is_dir() or (path.is_file() and path.suffix != ".yaml"):
             model = model_from_config(config_from_path(path), name=_name_from_path(path))
             return ModelChoice(model, model.weight_scheme, model.warnings)
-        if path.suffix == ".yaml" and path.is_file():
+        if path.suffix == ".yaml":
             return self._catalogued(path, ())
         return self._named(reference)
 

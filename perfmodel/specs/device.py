@@ -19,7 +19,7 @@ from perfmodel.specs.figures import (
     Spec,
     TimeFigure,
 )
-from perfmodel.units import bandwidth_text, rate_text
+from perfmodel.units import rate_text
 
 __all__ = [
     "AiCore",
@@ -245,14 +245,6 @@ class Device(Spec):
         rates = [r for r in (holder.rates if holder else ()) if r.dtype == dtype]
         wide = [r for r in rates if r.accumulate in ("fp32", "int32", "fp64", None)]
         return next(iter(wide or rates), None)
-
-    def summary(self) -> dict[str, str]:
-        """Return the figures that people compare first, as text with units."""
-        matrix = {
-            r.dtype + (f"/{r.accumulate}" if r.accumulate else ""): rate_text(r.value)
-            for r in (self.matrix.rates if self.matrix else ())
-        }
-        return {"dram": bandwidth_text(self.dram_bytes_per_s), **matrix}
 
 
 def _source_keys(node: object) -> list[str]:

@@ -34,7 +34,8 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise SpecError(f"{path} is not text", where=f"byte {error.start}", expected="UTF-8 text") from error
     except (OSError, ValueError) as error:
-        raise SpecError(f"{path} cannot be read", got=str(error), expected="a readable file") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SpecError(f"{path} cannot be read", got=reason, expected="a readable file") from error
     if "\0" in text:
         raise SpecError(f"{path} is not text", got="NUL bytes", expected="UTF-8 text")
     return text
@@ -80,10 +81,16 @@ def _fault(entry: Mapping[str, Any], lines: Mapping[tuple[str, ...], int]) -> Fa
     path = tuple(str(part) for part in entry["loc"])
     line = next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
     where = ".".join(path) or "the whole file"
-    message = str(entry["msg"]).removeprefix("Value error, ")
+    where = f"line {line}, {where}" if line else where
     got = repr(entry.get("input"))
-    cure = "Remove the key or correct its spelling." if entry["type"] == "extra_forbidden" else ""
-    return Fault(f"line {line}, {where}" if line else where, got if len(got) <= 80 else f"{got[:77]}...", message, cure)
+    got = got if len(got) <= 80 else f"{got[:77]}..."
+    if entry["type"] == "value_error":
+        return Fault(f"{where}: {str(entry['msg']).removeprefix('Value error, ')}")
+    if entry["type"] == "extra_forbidden":
+        return Fault(where, got, "no such key", "Remove it or correct its spelling.")
+    if entry["type"] == "missing":
+        return Fault(where, "nothing", "this key")
+    return Fault(where, got, str(entry["msg"]))
 
 
 def _line_numbers(text: str) -> dict[tuple[str, ...], int]:

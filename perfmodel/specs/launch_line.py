@@ -69,8 +69,9 @@ def deployment_from_file(path: str | Path) -> Deployment:
     try:
         content = Path(path).read_bytes() if Path(path).stat().st_size <= 4 * _LONGEST else None
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise SpecError(
-            "the file cannot be read", where=str(path)[:200], got=str(error)[:200], expected="a readable file"
+            "the file cannot be read", where=str(path)[:200], got=reason[:200], expected="a readable file"
         ) from error
     if content is None:
         raise SpecError("the file is too large", where=str(path), expected=f"{_LONGEST} letters at most")

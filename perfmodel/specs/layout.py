@@ -66,6 +66,13 @@ class Layout:
         >>> Layout(pp=4).stages(61)
         ((0, 15), (15, 30), (30, 46), (46, 61))
         """
+        if self.pp > n_layers:
+            raise SpecError(
+                f"{n_layers} layers cannot be split into {self.pp} pipeline stages",
+                where="pp",
+                got=str(self.pp),
+                expected=f"at most {n_layers}",
+            )
         sizes = list(self.stage_layers) or [n_layers // self.pp] * self.pp
         if not self.stage_layers:
             for i in range(n_layers % self.pp):

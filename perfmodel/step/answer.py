@@ -15,8 +15,9 @@ from perfmodel.step.question import Case, Workload
 from perfmodel.step.request import RequestEstimate, decode_pass, prefill_slice, request_estimate
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Slice, Work
-from perfmodel.work.memory import MemoryPlan, memory_plan
+from perfmodel.work.memory import memory_plan
 from perfmodel.work.memory_search import concurrency_at, does_not_fit
+from perfmodel.work.memory_types import MemoryPlan
 
 __all__ = ["Answer", "Figure", "answer_to", "checked_memory"]
 
@@ -139,7 +140,7 @@ def _shallow(case: Case) -> tuple[str, ...]:
     if case.calibration.status != "prior":
         return ()
     remarks = []
-    for device in dict.fromkeys(case.setup.devices):
+    for device in {d.name: d for d in case.setup.devices}.values():
         own = case.calibration.for_device(device)
         if not own.is_fitted:
             remarks.append(f"no fit for {device.name}: class-typical coefficients ({own.origin}), wide bands")

@@ -15,7 +15,8 @@ from perfmodel.step.question import Case, Question, case_of
 from perfmodel.step.sweep import Floats, sweep_totals
 from perfmodel.step.variation import variations
 from perfmodel.work.memory import memory_plan
-from perfmodel.work.memory_search import concurrency_at
+from perfmodel.work.memory_search import concurrency_at, does_not_fit
+from perfmodel.work.memory_types import MemoryPlan
 
 __all__ = ["Block", "Grid", "grid_of", "swept"]
 
@@ -41,12 +42,14 @@ class Grid:
 class Block:
     """Rows that share a setup: the names they share, columns of numbers, and an error where none can be given.
 
-    `fits` is 0 where the KV cache cannot hold the whole batch at once.
+    `fits` is 0 where the whole batch cannot run at once, for lack of KV cache or by max_num_seqs. `exit_code` is what
+    the error would return had it been the only question: 1 does not fit, 2 wrong question.
     """
 
     names: Mapping[str, str]
     columns: Mapping[str, Floats]
     error: str = ""
+    exit_code: int = 0
 
 
 def grid_of(question: Question, axes: Mapping[str, tuple[str, ...]]) -> Grid:
@@ -81,7 +84,7 @@ def swept(catalogue: Catalogue, grid: Grid, on_rows_done: Callable[[int], None] 
                 raise
             if on_rows_done is not None:
                 on_rows_done(n_rows)
-            yield Block(names, {}, str(error).replace("\n", " ").strip())
+            yield Block(names, {}, "; ".join(str(error).split("\n  ")), error.exit_code)
 
 
 def _block(
@@ -96,10 +99,8 @@ def _block(
     work = case.workload
     axes = [numeric.get(name, np.array([getattr(work, name)])) for name in _NUMERIC]
     batch, input_tokens, output_tokens = (m.ravel() for m in np.meshgrid(*axes, indexing="ij"))
-    length = int(work.input_tokens + work.output_tokens)
-    if case.memory.options.max_model_len is None:
-        case = replace(case, memory=case.memory.with_options(max_model_len=length))
-    plan = memory_plan(case.memory)
+    length = input_tokens + output_tokens
+    case, plan = _started(case, float(length.max()), float(length.min()))
     totals = sweep_totals(
         case.engine,
         batch=batch / case.n_replicas,
@@ -119,14 +120,34 @@ def _block(
         "output_tokens_per_s": rate,
         "output_tokens_per_s_low": rate / factor,
         "output_tokens_per_s_high": rate * factor,
+        "output_tokens_per_s_per_device": rate / case.n_devices,
+        "n_devices": np.full_like(batch, case.n_devices),
+        "fits": _fits(case, plan, batch, length),
     }
-    columns["fits"] = _fits(case, batch, input_tokens + output_tokens)
     return Block(names, columns)
 
 
-def _fits(case: Case, batch: Floats, length: Floats) -> Floats:
-    """Return 1 where the engine starts and the KV cache holds the batch at full length at once, else 0."""
-    plan = memory_plan(case.memory)
+def _started(case: Case, longest: float, shortest: float) -> tuple[Case, MemoryPlan]:
+    """Return the case with a context limit of the longest row (or the shortest, if only that starts) and its plan.
+
+    Raises InfeasibleError where the engine starts for no row.
+    """
+    for length in (longest, shortest):
+        changed = case
+        if case.memory.options.max_model_len is None:
+            changed = replace(case, memory=case.memory.with_options(max_model_len=int(length)))
+        plan = memory_plan(changed.memory)
+        if plan.starts:
+            break
+    else:
+        raise does_not_fit(changed.memory, plan)
+    return changed, plan
+
+
+def _fits(case: Case, plan: MemoryPlan, batch: Floats, length: Floats) -> Floats:
+    """Return 1 where the whole batch runs at once: the KV cache holds it at full length, and max_num_seqs allows it."""
     lengths, where = np.unique(length, return_inverse=True)
-    held = np.array([concurrency_at(plan, float(n)) for n in lengths]) * plan.n_pools * case.n_replicas
-    return (held[where] >= batch).astype(np.float64) * float(plan.starts)
+    held = np.array([concurrency_at(plan, float(n)) for n in lengths])
+    n_pools = plan.n_pools * case.n_replicas
+    fits: Floats = (np.minimum(held[where], plan.limits.max_num_seqs) * n_pools >= batch).astype(np.float64)
+    return fits

@@ -23,8 +23,8 @@ from perfmodel.specs.system import System
 from perfmodel.step.step import Engine
 from perfmodel.units import GIB
 from perfmodel.work.kv import KvLayout
-from perfmodel.work.memory import MemoryCase
 from perfmodel.work.memory_rules import MemoryOptions
+from perfmodel.work.memory_types import MemoryCase
 
 __all__ = ["Case", "Question", "Workload", "case_of"]
 
@@ -121,11 +121,17 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
     memory = _memory_case(question, setup)
     warnings = (
         *choice.remarks,
+        *_without_effect(stated, is_moe),
         *stated.notes,
         *(f"flag {flag} is not known and has no effect" for flag in stated.unknown),
     )
     calibration = catalogue.calibration_for(question.calibration, setup.devices, setup.runtime.engine)
     return Case(setup, calibration, workload, memory, n_replicas, (*assumed, *setup.assumed), warnings)
+
+
+def _without_effect(stated: Deployment, is_moe: bool) -> tuple[str, ...]:
+    spread = (stated.ep or 1) > 1 or stated.enable_expert_parallel
+    return ("expert parallelism has no effect: the model has no experts",) if spread and not is_moe else ()
 
 
 def _first_known(catalogue: Catalogue, names: tuple[str, ...]) -> ModelChoice:
@@ -194,6 +200,8 @@ def _layout(question: Question, hardware: list[Hardware], is_moe: bool, assumed:
         if sizes_stated and question.n_devices is not None:
             n_replicas = n_devices // layout.n_devices
             assumed.append(f"{n_replicas} replicas fill the {n_devices} devices")
+        else:
+            assumed.append(f"{layout.n_devices * n_replicas} of the {n_devices} devices are used")
     return layout, n_replicas
 
 

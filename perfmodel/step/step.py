@@ -10,7 +10,7 @@ from perfmodel.cost.host import host_launch_time, host_time, offload_time
 from perfmodel.cost.kernel import KernelPrices
 from perfmodel.cost.network import NetworkPrices
 from perfmodel.errors import SpecError
-from perfmodel.estimate import Estimate, Num, repeated, slowest, total
+from perfmodel.estimate import Estimate, Num, above, repeated, slowest, total
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.setup import Setup
 from perfmodel.work.graph import StageBlueprint, blueprints
@@ -108,14 +108,31 @@ class Engine:
         on_device = total("device", tuple(stage.section_time(section) for section in sections))
         if self.calibration.is_physics_only:
             return total(f"stage_{stage.blueprint.index}", (on_device, *self._offload(stage)))
-        graphs = runtime.decode_graphs if is_decode else runtime.prefill_graphs
-        if not graphs and runtime.host_launch.value > 0:
-            n_kernels = sum(s.n_times * sum(_n_launches(item) for item in s.items) for s in sections)
-            on_device = slowest("device_beside_host", (on_device, host_launch_time(runtime, n_kernels)))
+        launched = self._host_launched(sections, slices, is_decode=is_decode)
+        if launched is not None:
+            on_device = slowest("device_beside_host", (on_device, launched))
         rows: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
         host = host_time(runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=rows)
         parts = (on_device, host, *self._offload(stage))
         return total(f"stage_{stage.blueprint.index}", parts)
+
+    def _host_launched(
+        self, sections: Sequence[Section], slices: Sequence[Slice], *, is_decode: bool
+    ) -> Estimate | None:
+        """Return the host's time to launch the kernels of a step; None where a captured graph always replays them.
+
+        Decode steps beyond the largest captured batch are launched one by one.
+        """
+        runtime = self.setup.runtime
+        replayed = runtime.decode_graphs if is_decode else runtime.prefill_graphs
+        limit = runtime.graph_max_batch if is_decode else None
+        if runtime.host_launch.value <= 0 or (replayed and limit is None):
+            return None
+        n_kernels: Num = sum(s.n_times * sum(_n_launches(item) for item in s.items) for s in sections)
+        if replayed:
+            rows: Num = sum((s.n_tokens for s in slices[1:]), start=slices[0].n_tokens)
+            n_kernels = n_kernels * above(rows, float(limit or 0))
+        return host_launch_time(runtime, n_kernels)
 
     def _offload(self, stage: StagePrices) -> tuple[Estimate, ...]:
         if not self.setup.offload_bytes:

@@ -41,9 +41,9 @@ def _typed(name: str, text: str, *, of_question: bool) -> Any:
         if int in getattr(wanted, "__args__", ()):
             return int(text)
     except (ValueError, KeyError) as error:
-        raise SpecError(
-            f"--vary {name} cannot take this value", got=repr(text), expected="a number, or on/off"
-        ) from error
+        kinds = getattr(wanted, "__args__", ())
+        expected = "on or off" if bool in kinds else "a number" if float in kinds else "a whole number"
+        raise SpecError(f"--vary {name} cannot take this value", got=repr(text), expected=expected) from error
     return text
 
 
@@ -87,7 +87,11 @@ def _expanded(name: str, part: str) -> Iterator[str]:
             f"range of {name} cannot be read", got=part, expected="from:to:step or from:to:xfactor"
         ) from error
     if not (size > 1 if factor else size > 0) or not last >= first > (0 if factor else -1) or last > 1e12:
-        raise SpecError(f"range of {name} does not end", got=part, expected="a step above 0, or a factor above 1")
+        raise SpecError(
+            f"range of {name} does not end",
+            got=part,
+            expected="from 1 to at most 1e12, with a step above 0 or a factor above 1",
+        )
     n_most = 10_000_000
     value = first
     for _ in range(n_most):

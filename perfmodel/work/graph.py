@@ -171,7 +171,8 @@ def blueprints(setup: Setup) -> tuple[StageBlueprint, ...]:
 def _stage(setup: Setup, index: int, start: int, stop: int) -> StageBlueprint:
     model, layout, element = setup.model, setup.layout, setup.element_bytes
     d, is_last = model.d_model, stop == model.n_layers
-    head = matmul_of(Tensor("lm_head", "lm_head", d, model.vocab_size, shard="vocab", linear=False), setup)
+    table = Tensor("lm_head", "lm_head", d, model.vocab_size, shard="vocab", linear=False, bias=model.lm_head_bias)
+    head = matmul_of(table, setup)
     return StageBlueprint(
         index=index,
         layers=tuple((_layer(layer, setup), n) for layer, n in model.layer_counts(start, stop)),
@@ -198,15 +199,14 @@ def _layer(layer: Layer, setup: Setup) -> LayerBlueprint:
     outward = next(t for t in own if t.name in ("o_proj", "out_proj", "o_b_proj"))
     moe = layer.ffn if isinstance(layer.ffn, MoeFfn) else None
     shared_or_dense = [t for t in ffn if t.part in ("dense_mlp", "shared_experts") and t.d_out > 1]
-    projections = (*_matmuls(inward, setup), *_other_weights(attention, setup))
     n_norms = max(1.0, layer.n_norms / 2)
     return LayerBlueprint(
         name=f"{attention.kind}_{layer.ffn.kind}_layer",
         norm=_norm(setup, n_norms),
-        projections=projections,
+        projections=_matmuls(inward, setup),
         rope_kv_write=_rope_kv_write(attention, setup),
         core=attention_core(attention, setup),
-        latent_up=_latent_up(latent_up, setup) if latent_up is not None else None,
+        latent_up=matmul_of(latent_up, setup) if latent_up is not None else None,
         output=matmul_of(outward, setup),
         router=matmul_of(next(t for t in ffn if t.part == "router"), setup) if moe else None,
         experts=experts_of(moe, ffn, setup) if moe else None,
@@ -242,19 +242,6 @@ def _matmuls(tensors: Sequence[Tensor], setup: Setup) -> tuple[Matmul, ...]:
         parts = [matmul_of(t, setup) for t in group]
         result.append(fused(name, parts, first.d_in * setup.element_bytes) if len(parts) > 1 else parts[0])
     return tuple(result)
-
-
-def _other_weights(attention: object, setup: Setup) -> tuple[Matmul, ...]:
-    """Return weights known only as a total (compressor and indexer of V4) as one matmul over every token."""
-    if not isinstance(attention, CompressedAttention) or not attention.n_other_params:
-        return ()
-    d = setup.model.d_model
-    return (matmul_of(Tensor("compressor", "attention", d, max(2, attention.n_other_params // d)), setup),)
-
-
-def _latent_up(tensor: Tensor, setup: Setup) -> Matmul:
-    """Return kv_b_proj: one matmul when expanded, two batched ones of the same size and bytes when absorbed."""
-    return matmul_of(tensor, setup)
 
 
 def _norm(setup: Setup, n_norms: float) -> Elementwise:

@@ -9,8 +9,9 @@ from typing import Final
 from perfmodel.errors import Fault, InfeasibleError, SpecError
 from perfmodel.specs.quantization import Scheme
 from perfmodel.units import bytes_text
-from perfmodel.work.memory import MemoryCase, MemoryPlan, memory_plan, memory_plan_with, stage_weights
+from perfmodel.work.memory import memory_plan, memory_plan_with, stage_weights
 from perfmodel.work.memory_rules import sequence_bytes
+from perfmodel.work.memory_types import MemoryCase, MemoryPlan
 
 __all__ = [
     "Remedy",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -196,7 +197,7 @@ def test_tensor_parallelism_splits_heads_and_replicates_kv(engine_of: EngineOf, 
 
 
 def test_absorbed_and_materialised_flop_per_pair() -> None:
-    """DeepSeek-V3, each pair over 128 heads: 2 x 128 x (512 + 64 + 512) = 278,528; 2 x 128 x (128 + 64 + 128) = 81,920."""
+    """DeepSeek-V3, a pair over 128 heads: 2 x 128 x (512 + 64 + 512) = 278,528; 2 x 128 x (128 + 64 + 128) = 81,920."""
     absorbed = works(latent(), decode(1.0))["mla_absorbed"]
     materialised = works(latent(), prefill(1.0))["mla_materialised"]
     assert absorbed.flop == 278_528
@@ -230,7 +231,7 @@ def test_break_even_between_absorbing_and_expanding(engine_of: EngineOf) -> None
 
 
 def test_what_goes_through_the_expansion() -> None:
-    """Absorbed: the new token alone. Materialised: all that is attended. Expanded cache: new tokens, the rest is kept."""
+    """Absorbed: the new token alone. Materialised: all that is attended. Expanded cache: new tokens, not kept ones."""
     chunk = Slice("prefill", 1.0, 100.0, 301.0, 400.0, past_tokens=300.0)
     assert latent().expanded_tokens(decode(1000.0)) == 1.0
     assert latent().expanded_tokens(chunk) == 400.0
@@ -321,4 +322,4 @@ def test_work_never_falls_with_context_or_sequences(engine_of: EngineOf, name: s
             [Slice("prefill", 1.0, 64.0, p + 1.0, p + 64.0, p) for p in (0.0, 10.0, 1000.0, 50_000.0)],
         ):
             found = totals(core, made)
-            assert all(b[0] >= a[0] and b[1] >= a[1] for a, b in zip(found, found[1:], strict=False)), core
+            assert all(b[0] >= a[0] and b[1] >= a[1] for a, b in pairwise(found)), core

@@ -25,10 +25,11 @@ from perfmodel.specs.model import (
     MoeFfn,
     SoftmaxAttention,
 )
-from perfmodel.specs.quantization import Format, Scheme
+from perfmodel.specs.formats import Format
+from perfmodel.specs.quantization import Scheme
 from perfmodel.specs.runtime import Runtime
 from perfmodel.units import GIB
-from perfmodel.work.memory import MemoryCase, memory_plan
+from perfmodel.work.memory import memory_plan
 from perfmodel.work.memory_rules import (
     MemoryOptions,
     activation_peak_bytes,
@@ -47,6 +48,7 @@ from perfmodel.work.memory_search import (
     utilization_for_tokens,
     what_would_fit,
 )
+from perfmodel.work.memory_types import MemoryCase
 
 RUNTIMES = sorted((Path(__file__).resolve().parents[2] / "hardware" / "runtimes").glob("*.yaml"))
 PLAIN = Scheme(name="none", weight_dtype="16bit", compute="16bit", kernel="16bit", sources=("definition",))

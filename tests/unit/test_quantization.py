@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.errors import SpecError, UnknownNameError
-from perfmodel.specs.quantization import GGML_FORMATS, Format, Rule, Scheme, scheme_by_name
+from perfmodel.specs.formats import GGML_FORMATS, Format
+from perfmodel.specs.quantization import Rule, Scheme, scheme_by_name
 from perfmodel.specs.quantization_config import scheme_from_config, scheme_name
 
 FOLDER = Path(__file__).parents[2] / "models" / "quantization"

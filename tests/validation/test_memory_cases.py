@@ -24,9 +24,10 @@ from perfmodel.specs.quantization import Scheme, scheme_by_name
 from perfmodel.specs.runtime import Runtime
 from perfmodel.units import GB, GIB, TERA
 from perfmodel.work.kv import kv_bytes_per_token, kv_footprint, kv_heads_per_rank
-from perfmodel.work.memory import MemoryCase, MemoryPlan, memory_plan
+from perfmodel.work.memory import memory_plan
 from perfmodel.work.memory_rules import MemoryOptions, cached_model, dual_pool_tokens, kv_capacity_tokens
 from perfmodel.work.memory_search import largest_context_tokens, smallest_utilization
+from perfmodel.work.memory_types import MemoryCase, MemoryPlan
 from perfmodel.work.storage import rank_tensor, rank_weight_bytes, total_weight_bytes, weight_bytes
 from perfmodel.work.tensors import layer_tensors, model_tensors, mtp_tensors
 

@@ -151,7 +151,7 @@ def _nccl_points(text: str, faults: Faults) -> tuple[list[Point], list[Point]]:
             continue
         for side, points in zip(sides, (outside, inside), strict=True):
             values = [number_of(word) for word in side]
-            if len(side) >= 3 and values[0] and values[0] > 0:
+            if len(side) >= 3 and values[0] is not None and 0 < values[0] < inf:
                 wrong = len(side) > 3 and bool(values[3])
                 dtype = _DTYPES.get(words[2], "")
                 points.append(Point(number, float(words[0]), values[0] / 1e6, values[1], values[2], dtype, wrong))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, prod
 from typing import Any, Final
 
 from perfmodel.measure.importers.base import Context, named_rows
 from perfmodel.measure.profile import OperatorTiming, Shape
 from perfmodel.measure.row import Row
+from perfmodel.measure.schema import DTYPES
 
 __all__ = ["gemm_size", "operator_rows"]
 
@@ -48,13 +49,11 @@ def gemm_size(shapes: Sequence[Shape], outputs: Sequence[Shape] = ()) -> tuple[i
 
 def _gemm(timing: OperatorTiming, base: Row) -> Row | None:
     size = gemm_size(timing.input_shapes, timing.output_shapes)
-    if size is None or not timing.input_dtypes or 0 in size:
+    if size is None or not base.compute_dtype or 0 in size:
         return None
     batch, m, n, k = size
     cells: dict[str, Any] = {"batch": batch} if batch > 1 else {}
-    return base.with_columns(
-        kind="gemm", m=m, n=n, k=k, compute_dtype=base.compute_dtype or timing.input_dtypes[0], **cells
-    )
+    return base.with_columns(kind="gemm", m=m, n=n, k=k, **cells)
 
 
 def _elementwise(timing: OperatorTiming, base: Row) -> Row | None:
@@ -70,18 +69,24 @@ _READERS: Final = {"gemm": _gemm, **dict.fromkeys(_ELEMENTWISE, _elementwise)}
 
 def operator_rows(timings: Iterable[OperatorTiming], context: Context, default: str, runtime: str) -> tuple[Row, ...]:
     """Return a row for each timing whose shapes say what was computed; times of equal operators are averaged."""
-    stated = context.filled(runtime=runtime)
-    groups: dict[Row, list[float]] = {}
-    weights: dict[Row, int] = {}
+    cells = context.filled(runtime=runtime).cells()
+    base = {k: v for k, v in cells.items() if k not in ("batch", "input_tokens", "output_tokens", "context_tokens")}
+    groups: dict[tuple[Any, ...], list[OperatorTiming]] = {}
     for timing in timings:
-        reader = _READERS.get(timing.family)
-        if reader is None or not 0 < timing.duration_s < float("inf"):
-            continue
-        cells = {k: v for k, v in stated.cells().items() if k not in ("batch", "input_tokens", "output_tokens")}
-        dtype = stated.compute_dtype or (timing.input_dtypes[0] if timing.input_dtypes else "")
-        row = reader(timing, Row(metric="time_s", variant=timing.type, **{**cells, "compute_dtype": dtype}))
-        if row is not None:
-            groups.setdefault(row, []).append(timing.duration_s * timing.n_calls)
-            weights[row] = weights.get(row, 0) + timing.n_calls
-    rows = [row.with_columns(value=sum(times) / weights[row], n_repeats=weights[row]) for row, times in groups.items()]
+        if timing.family in _READERS and timing.input_shapes and 0 < timing.duration_s < inf:
+            key = (timing.type, timing.family, timing.input_shapes, timing.output_shapes, timing.input_dtypes)
+            groups.setdefault(key, []).append(timing)
+    rows = [row for group in groups.values() if (row := _group_row(group, base)) is not None]
     return named_rows(rows, context, default)
+
+
+def _group_row(group: Sequence[OperatorTiming], cells: Mapping[str, Any]) -> Row | None:
+    """Return the mean of equal operators as a row, None where the shapes do not say what was computed."""
+    first = group[0]
+    dtype = cells.get("compute_dtype") or next(iter(first.input_dtypes), "")
+    known = dtype if dtype in DTYPES else ""
+    row = _READERS[first.family](first, Row(metric="time_s", variant=first.type, **{**cells, "compute_dtype": known}))
+    if row is None:
+        return None
+    n_calls = sum(timing.n_calls for timing in group)
+    return row.with_columns(value=sum(t.duration_s * t.n_calls for t in group) / n_calls, n_repeats=n_calls)

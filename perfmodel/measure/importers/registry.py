@@ -23,6 +23,7 @@ from perfmodel.measure.importers import (
     operator_database,
     operator_json,
     pasted_table,
+    request_traces,
     sglang_bench,
     startup_log,
     topology,
@@ -103,6 +104,11 @@ def _is_llama_bench(text: str, name: str) -> bool:
 
 FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
     {
+        "request-trace": Format(
+            "request trace of Azure, BurstGPT, Mooncake, Bailian, Vidur, ...",
+            request_traces.parse,
+            lambda text, name: request_traces.is_trace(text),  # noqa: ARG005
+        ),
         "lm-eval": Format(
             "results of lm-evaluation-harness",
             lm_eval.parse,

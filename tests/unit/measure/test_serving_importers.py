@@ -159,6 +159,25 @@ def test_rejected_inputs_that_a_client_counted_are_implausible() -> None:
     assert {row.status for row in found.rows} == {"invalid"}
 
 
+def test_prompts_read_faster_than_a_device_computes_are_told_where_device_and_model_are_known() -> None:
+    record = {
+        "completed": 100,
+        "duration": 10.0,
+        "total_input_tokens": 5e6,
+        "mean_ttft_ms": 50.0,
+        "model_id": "Qwen3-8B",
+    }
+    found = import_text(json.dumps(record), device="rtx-4090")
+    assert not found.usable_for_fit
+    assert "times what rtx-4090 can compute" in found.warnings[0]
+    assert import_text(json.dumps({**record, "total_input_tokens": 5e4}), device="rtx-4090").usable_for_fit
+
+
+def test_a_name_in_a_result_never_opens_a_file_of_this_machine() -> None:
+    assert model_and_scheme("../../models/config.json")[0] == "config.json"
+    assert model_and_scheme("perfmodel/specs") == ("specs", "")
+
+
 def test_more_in_flight_than_allowed_is_a_warning() -> None:
     record = {"completed": 100, "duration": 10.0, "max_concurrency": 4, "mean_ttft_ms": 100.0, "mean_e2el_ms": 1000.0}
     assert any("Little's law" in warning for warning in import_text(json.dumps(record)).warnings)
@@ -201,10 +220,17 @@ def test_aiperf_csv_and_json_agree() -> None:
 
 
 def test_aisbench_cells_carry_units() -> None:
-    found = import_file(DATA / "aisbench.csv", batch=16)
+    found = import_file(DATA / "aisbench.csv")
+    assert found.rows[0].batch == 16
     assert _value(found, "ttft_s") == pytest.approx(0.1069)
     assert _value(found, "e2e_s", "p99") == pytest.approx(2.5021)
     assert found.rows[0].output_tokens == 128
+    text = (DATA / "aisbench.csv").read_text()
+    assert (_value(found, "output_tokens_per_s"), found.format) == (
+        _value(import_file(DATA / "aisbench.json"), "output_tokens_per_s"),
+        "aisbench",
+    )
+    assert import_text(text, source="own run").missing == ("device", "runtime", "model", "batch or request_rate_per_s")
     totals = import_file(DATA / "aisbench.json")
     assert totals.rows[0].batch == 16
     assert totals.facts["concurrency"] == 15.81

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import time
 from pathlib import Path
@@ -268,6 +269,16 @@ def test_bytes_of_spreadsheets_are_read(tmp_path: Path) -> None:
         assert read_table(path).row(0).note == "首次"
     path.write_bytes(b"\x00\x01\x02")
     with pytest.raises(MeasurementError):
+        read_table(path)
+
+
+def test_packed_files_are_unpacked_and_broken_ones_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    packed = gzip.compress(f"{HEADER}\n{GOOD}\n".encode())
+    path.write_bytes(packed)
+    assert len(read_table(path)) == 1
+    path.write_bytes(packed[:-12])
+    with pytest.raises(MeasurementError, match="gzip"):
         read_table(path)
 
 
