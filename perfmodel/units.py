@@ -20,6 +20,7 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
+    "NS_PER_S",
     "TERA",
     "Bytes",
     "BytesPerS",
@@ -43,6 +44,7 @@ GIB: Final = 2.0**30
 KILO: Final = 1e3
 MEGA: Final = 1e6
 GB: Final = 1e9
+NS_PER_S: Final = 1e9
 TERA: Final = 1e12
 MICRO: Final = 1e-6
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from io import StringIO
+from typing import NamedTuple
 
 import pytest
 
+from perfmodel.cli import main
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.catalogue import Catalogue, ModelChoice, builtin_home
 from perfmodel.specs.device import Device
@@ -64,3 +68,30 @@ def engine_of(catalogue: Catalogue) -> Callable[..., Engine]:
         return Engine(setup.resolved(), calibration_of(calibration))
 
     return engine
+
+
+class Ran(NamedTuple):
+    """What a run of the command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def run_cli(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ran]:
+    """A function that runs the command line in this process, with an empty user catalogue: run_cli("memory", ...)."""
+    home = str(tmp_path_factory.mktemp("home"))
+
+    def run(*arguments: str) -> Ran:
+        out, err = StringIO(), StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setenv("XDG_DATA_HOME", home)
+            try:
+                main(arguments)
+            except SystemExit as stop:
+                code = stop.code
+        assert isinstance(code, int)
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    return run

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from keyword import kwlist
 from typing import Final
 
 import typer
@@ -18,7 +19,7 @@ from perfmodel.errors import PerfmodelError
 
 __all__ = ["app_with", "main"]
 
-COMMANDS: Final = ("estimate", "memory", "whatif", "sweep", "roofline", "fit", "demo")
+COMMANDS: Final = ("estimate", "memory", "whatif", "sweep", "roofline", "fit", "calibrate", "import", "predict", "validate", "demo")
 GROUPS: Final = ("hardware", "models")
 
 
@@ -34,11 +35,12 @@ def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
     )
     app.callback()(_root)
     for name in names:
-        module = import_module(f"perfmodel.cli.{name}")
+        spelled = f"{name}_" if name in kwlist else name
+        module = import_module(f"perfmodel.cli.{spelled}")
         if name in GROUPS:
             app.add_typer(getattr(module, f"{name}_app"), name=name)
         else:
-            app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, name))
+            app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, spelled))
     return app
 
 

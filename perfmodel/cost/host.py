@@ -24,16 +24,16 @@ def _counted(runtime: Runtime, name: str, time: HostTime, count: Num) -> Estimat
     )
 
 
-def host_time(runtime: Runtime, *, n_layers: float, n_seqs: Num) -> Estimate:
-    """Return the host time of one step that nothing hides: a + b x layers + c x sequences."""
-    return total(
-        "host",
-        (
-            _counted(runtime, "per_step", runtime.host_per_step, 1.0),
-            _counted(runtime, "per_layer", runtime.host_per_layer, n_layers),
-            _counted(runtime, "per_sequence", runtime.host_per_sequence, n_seqs),
-        ),
-    )
+def host_time(runtime: Runtime, *, n_layers: float, n_seqs: Num, n_messages: float = 0.0) -> Estimate:
+    """Return the host time of one step that nothing hides: a + b x layers + c x sequences (+ d x messages)."""
+    parts = [
+        _counted(runtime, "per_step", runtime.host_per_step, 1.0),
+        _counted(runtime, "per_layer", runtime.host_per_layer, n_layers),
+        _counted(runtime, "per_sequence", runtime.host_per_sequence, n_seqs),
+    ]
+    if runtime.host_per_message is not None and n_messages:
+        parts.append(_counted(runtime, "per_message", runtime.host_per_message, n_messages))
+    return total("host", tuple(parts))
 
 
 def host_launch_time(runtime: Runtime, n_kernels: Num) -> Estimate:

@@ -7,7 +7,8 @@ with x (+)q y = (x^q + y^q)^(1/q).
 Source: the roofline model, with a q-norm for the knee. Without a knee coefficient the maximum is hard. Bytes are
 those that main memory must move at least once, split by what they are, so that the bottleneck has a name. `depth` is a
 serial chain that no width shortens: the contraction of a matmul, the merge of partial results in decode attention.
-Attention kernels work on whole tiles: `pad_tokens` more tokens than asked.
+Attention kernels work on whole tiles: `pad_tokens` more tokens than asked. A tile of `min_rows` query rows against the
+longest context runs on one core: the engine is busy at least that long, as if all cores had such a tile.
 """
 
 from __future__ import annotations
@@ -37,23 +38,27 @@ class _Rates:
     chain: Coefficient | None
     pad_tokens: float
     min_rows: float
+    n_cores: float
     cached_bytes: float
     compute: tuple[Coefficient, ...]
     memory: tuple[Coefficient, ...]
     launch: tuple[Coefficient, ...]
+    scatter: tuple[Coefficient, ...]
     compute_inputs: tuple[tuple[str, Num], ...]
     memory_inputs: tuple[tuple[str, Num], ...]
     launch_inputs: tuple[tuple[str, Num], ...]
 
 
 def _padded_flop(work: Work, rates: _Rates) -> Num:
-    """Return the flop that the engine does: on at least min_rows rows, and on pad_tokens more tokens."""
+    """Return the flop that the engine is busy for: on pad_tokens more tokens, at least min_rows rows, in whole units."""
     flop = work.flop
-    if work.rows is not None and rates.min_rows > 0:
-        flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + 1e-300))
     if work.flop_per_pad is not None and rates.pad_tokens > 0:
         flop = flop + work.flop_per_pad * rates.pad_tokens
-    return flop
+    if work.rows is not None and rates.min_rows > 0:
+        flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + 1e-300))
+    if work.unit_flop_per_row is not None and rates.min_rows > 0:
+        flop = larger(flop, work.unit_flop_per_row * (rates.min_rows * rates.n_cores))
+    return flop * work.effort if rates.min_rows > 0 else flop
 
 
 def _padded_kv(work: Work, rates: _Rates) -> Num | None:
@@ -99,7 +104,7 @@ class KernelPrices:
             bound=Bound.LAUNCH,
             law=CHAIN,
             inputs=(("depth", work.depth), ("chain_s", rates.chain.value)),
-            coefficients=(rates.chain,),
+            coefficients=(rates.chain, *rates.scatter),
         )
         return total(work.name, (launch, chain, busy))
 
@@ -147,10 +152,12 @@ class KernelPrices:
             chain=fit.chain,
             pad_tokens=fit.pad_tokens,
             min_rows=fit.min_rows,
+            n_cores=spec.matrix.n_cores.value if spec.matrix is not None else 1.0,
             cached_bytes=spec.l2_bytes if is_bound else 0.0,
             compute=(fit.compute, *scatter),
             memory=(fit.memory, *scatter),
-            launch=(fit.launch,),
+            launch=(fit.launch, *scatter),
+            scatter=scatter,
             compute_inputs=(("compute_frac", fit.compute.value), ("peak_flop_per_s", peak)),
             memory_inputs=(("memory_frac", fit.memory.value), ("bandwidth_bytes_per_s", bandwidth)),
             launch_inputs=(("launch_s", fit.launch.value),),

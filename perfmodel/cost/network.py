@@ -12,7 +12,8 @@ With n ranks, S bytes on each, W bytes/s that one device sends one way, a latenc
 
 Over several levels an all-reduce is a reduce-scatter inside, an all-reduce between, an all-gather inside; all-gather
 and reduce-scatter send between groups only each rank's share of what its group holds; an all-to-all passes both levels
-whole. One rank costs nothing by the same formulas. In a full mesh a message between two devices uses their one direct
+whole. One rank costs nothing by the same formulas. A fit may add to the start what each further rank costs, and a knee q < 1
+with which start and transfer add up to (start^q + transfer^q)^(1/q). In a full mesh a message between two devices uses their one direct
 link; a root shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources: Hockney; Thakur et al.
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from math import prod
 
 from perfmodel.errors import InfeasibleError, SpecError
-from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, slowest, total
+from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, slowest, soft_slowest, total
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.specs.system import Fabric, System
 from perfmodel.work.kernel import Message
@@ -30,6 +31,7 @@ from perfmodel.work.kernel import Message
 __all__ = ["NetworkPrices"]
 
 START = Law("start_s + n_steps x latency_s", "hockney")
+PEERS = Law("peer_s x (n_ranks - 1)")
 TRANSFER = Law("bytes_sent / (bandwidth_frac x bandwidth_bytes_per_s)", "thakur")
 
 _DIRECT = ("switch", "full_mesh", "pair")
@@ -89,50 +91,65 @@ class NetworkPrices:
             "point_to_point": (1, 1.0),
         }[op]
         peers = 1 if op == "point_to_point" else n - 1
-        return self._algorithm(name, n_bytes, fabric, steps=steps, sent=sent, peers=peers)
+        return self._algorithm(name, n_bytes, fabric, n, steps=steps, sent=sent, peers=peers)
 
     def _all_reduce(self, name: str, n_bytes: Num, fabric: Fabric, n: int) -> Estimate:
         ring_peers = 1 if fabric.topology == "full_mesh" else n - 1
-        ways = [self._algorithm("ring", n_bytes, fabric, steps=2 * (n - 1), sent=2 * (n - 1) / n, peers=ring_peers)]
+        ways = [self._algorithm("ring", n_bytes, fabric, n, steps=2 * (n - 1), sent=2 * (n - 1) / n, peers=ring_peers)]
         if fabric.topology in _DIRECT:
-            ways.append(self._algorithm("two_shot", n_bytes, fabric, steps=2, sent=2 * (n - 1) / n, peers=n - 1))
-            ways.append(self._algorithm("one_shot", n_bytes, fabric, steps=1, sent=float(n - 1), peers=n - 1))
-        if fabric.reduces_in_switch and self.device.calibration.is_physics_only:
-            ways.append(self._algorithm("in_switch", n_bytes, fabric, steps=2, sent=1.0, peers=n - 1))
+            ways.append(self._algorithm("two_shot", n_bytes, fabric, n, steps=2, sent=2 * (n - 1) / n, peers=n - 1))
+            ways.append(self._algorithm("one_shot", n_bytes, fabric, n, steps=1, sent=float(n - 1), peers=n - 1))
+        if fabric.reduces_in_switch and (self.device.calibration.is_physics_only or self._is_fitted(fabric)):
+            ways.append(self._algorithm("in_switch", n_bytes, fabric, n, steps=2, sent=1.0, peers=n - 1))
         return quickest(name, tuple(ways))
 
-    def _algorithm(self, name: str, n_bytes: Num, fabric: Fabric, *, steps: int, sent: float, peers: int) -> Estimate:
-        start, frac, scatter = self.device.collective(fabric.kind)
+    def _is_fitted(self, fabric: Fabric) -> bool:
+        """Tell whether the coefficients come from measurements in which the switch added: their bandwidth means that."""
+        return self.device.collective(fabric.kind).peer is not None
+
+    def _algorithm(
+        self, name: str, n_bytes: Num, fabric: Fabric, n: int, *, steps: int, sent: float, peers: int
+    ) -> Estimate:
+        fit = self.device.collective(fabric.kind)
         nominal = fabric.bandwidth_per_direction.value
         usable = nominal * min(1.0, peers / (fabric.n_devices - 1)) if fabric.topology == "full_mesh" else nominal
-        share = min(frac.value, fabric.efficiency.value) if fabric.efficiency and frac.value < 1 else frac.value
-        noise = (Coefficient(f"{fabric.kind}.scatter", 1.0, scatter),) if scatter > 0 else ()
+        frac = fit.bandwidth.value
+        share = min(frac, fabric.efficiency.value) if fabric.efficiency and frac < 1 else frac
+        noise = (Coefficient(f"{fabric.kind}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
         latency = 0.0 if self.device.calibration.is_physics_only else fabric.latency.value
-        return total(
-            name,
-            (
-                leaf(
-                    "start",
-                    start.value + steps * latency + n_bytes * 0.0,
-                    bound=Bound.LINK,
-                    law=START,
-                    inputs=(("start_s", start.value), ("n_steps", float(steps)), ("latency_s", latency)),
-                    coefficients=(start, *noise),
-                ),
-                leaf(
-                    "transfer",
-                    n_bytes * (sent / (share * usable)),
-                    bound=Bound.LINK,
-                    law=TRANSFER,
-                    inputs=(
-                        ("bytes_sent", n_bytes * sent),
-                        ("bandwidth_frac", share),
-                        ("bandwidth_bytes_per_s", usable),
-                    ),
-                    coefficients=(frac, *noise),
-                ),
-            ),
+        start = leaf(
+            "start",
+            fit.start.value + steps * latency + n_bytes * 0.0,
+            bound=Bound.LINK,
+            law=START,
+            inputs=(("start_s", fit.start.value), ("n_steps", float(steps)), ("latency_s", latency)),
+            coefficients=(fit.start, *noise),
         )
+        if fit.peer is not None:
+            peer = leaf(
+                "peers",
+                fit.peer.value * (n - 1) + n_bytes * 0.0,
+                bound=Bound.LINK,
+                law=PEERS,
+                inputs=(("peer_s", fit.peer.value), ("n_ranks", float(n))),
+                coefficients=(fit.peer, *noise),
+            )
+            start = total("start_up", (start, peer))
+        transfer = leaf(
+            "transfer",
+            n_bytes * (sent / (share * usable)) + (0.0 if fit.knee is None else 1e-15),
+            bound=Bound.LINK,
+            law=TRANSFER,
+            inputs=(
+                ("bytes_sent", n_bytes * sent),
+                ("bandwidth_frac", share),
+                ("bandwidth_bytes_per_s", usable),
+            ),
+            coefficients=(fit.bandwidth, *noise),
+        )
+        if fit.knee is None:
+            return total(name, (start, transfer))
+        return soft_slowest(name, (start, transfer), fit.knee)
 
     def _hierarchical(self, message: Message, levels: list[tuple[Fabric, int]]) -> Estimate:
         (inner, n_inner), *outer = levels

@@ -5,18 +5,19 @@ The counts come from the same classes that the step model uses, so that a coeffi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.measure.expert_loads import power_law_loads
 from perfmodel.measure.table import Table
 from perfmodel.specs.setup import KV_ELEMENT_BYTES
 from perfmodel.work.attention import LatentCore, SoftmaxCore
 from perfmodel.work.kernel import Slice, Work
 
-__all__ = ["OperatorRows", "operator_rows"]
+__all__ = ["OperatorRows", "operator_rows", "pooled"]
 
 Floats = NDArray[np.float64]
 
@@ -30,6 +31,7 @@ _ELEMENTWISE_PASSES: Final = {
     "add": 3.0, "mlp_act": 3.0, "act_fn": 3.0, "gelu": 2.0, "softmax": 2.0, "embedding": 2.0,
 }  # fmt: skip
 """Reads and writes of [tokens, hidden] that an operator must do at least."""
+_POWER_LAW: Final = "routing_power_law_"
 
 
 class OperatorRows(NamedTuple):
@@ -45,6 +47,9 @@ class OperatorRows(NamedTuple):
     time_s: Floats
     groups: NDArray[np.str_]
     ids: NDArray[np.str_]
+    quantization: str = ""
+    kv_dtype: str = ""
+    op: str = ""
 
     def selected(self, mask: NDArray[np.bool_]) -> OperatorRows:
         """Return the rows for which the mask is true."""
@@ -55,6 +60,35 @@ class OperatorRows(NamedTuple):
             groups=self.groups[mask],
             ids=self.ids[mask],
         )
+
+
+def pooled(parts: Sequence[OperatorRows]) -> OperatorRows:
+    """Return rows of one kernel class under several runtimes or routings as one; all count in the same fields."""
+    if len(parts) == 1:
+        return parts[0]
+    first, n_rows = parts[0], [len(part.time_s) for part in parts]
+    counts = {
+        name: np.concatenate(
+            [
+                np.broadcast_to(np.asarray(getattr(part.work, name), dtype=np.float64), n)
+                for part, n in zip(parts, n_rows, strict=True)
+            ]
+        )
+        for name, value in first.work._asdict().items()
+        if isinstance(value, np.ndarray)
+    }
+    return OperatorRows(
+        first.device,
+        " + ".join(dict.fromkeys(part.runtime for part in parts)),
+        first.kernel,
+        first.work._replace(**counts),  # type: ignore[arg-type]
+        np.concatenate([part.time_s for part in parts]),
+        np.concatenate([part.groups for part in parts]),
+        np.concatenate([part.ids for part in parts]),
+        " + ".join(dict.fromkeys(part.quantization for part in parts)),
+        " + ".join(dict.fromkeys(part.kv_dtype for part in parts)),
+        " + ".join(dict.fromkeys(part.op for part in parts)),
+    )
 
 
 def operator_rows(table: Table) -> Iterator[OperatorRows]:
@@ -84,6 +118,8 @@ def _works(part: Table) -> OperatorRows | None:
     if made is None:
         return None
     work, groups = made
+    if len(np.unique(groups)) == 1 and kind in ("attention", "mla_attention"):
+        groups = _joined(part, "query_tokens", "context_tokens")
     known = np.isfinite(np.broadcast_to(np.asarray(work.n_bytes, dtype=np.float64), len(part)))
     rows = OperatorRows(
         str(part["device"][0]),
@@ -93,6 +129,9 @@ def _works(part: Table) -> OperatorRows | None:
         part["value"],
         groups,
         part["id"].astype(str),
+        str(part["quantization"][0]),
+        str(part["kv_dtype"][0]),
+        str(part["op"][0]),
     )
     return rows.selected(known)
 
@@ -123,6 +162,7 @@ def _matmul(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
         flop=2.0 * m * n * k,
         weight_bytes=n * k * stored,
         io_bytes=m * (k + n) * 2.0 + (m * k * 2.0 if quantised else 0.0),
+        n_launches=2.0 if quantised else 1.0,
         rows=m,
         depth=k,
     )
@@ -194,10 +234,9 @@ def _experts(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
     if kernel is None or dtype not in _ELEMENT_BYTES:
         return None
     ep = np.nan_to_num(part["ep"], nan=1.0)
-    hidden, width, local = part["hidden"], part["intermediate"], part["n_experts"]
+    hidden, width = part["hidden"], part["intermediate"]
     stored = {"weight_only_int8": 1.0, "weight_only_int4": 0.53}.get(kernel, _ELEMENT_BYTES[dtype])
-    pairs = part["query_tokens"] * part["top_k"] / ep
-    touched = local * (1.0 - (1.0 - part["top_k"] / (local * ep)) ** part["query_tokens"])
+    pairs, touched = _loads(part, ep)
     work = Work(
         "experts",
         f"moe/{kernel}",
@@ -205,10 +244,24 @@ def _experts(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
         flop=pairs * 6.0 * hidden * width,
         weight_bytes=touched * 3.0 * hidden * width * stored,
         io_bytes=pairs * (2.0 * hidden + 3.0 * width) * 2.0,
-        n_launches=2.0,
+        n_launches=4.0 if kernel in ("fp8", "int8", "fp4") else 2.0,
         rows=pairs / touched,
     )
-    return work, _joined(part, "hidden", "intermediate", "n_experts", "top_k", "ep")
+    return work, np.char.add(_joined(part, "hidden", "intermediate", "n_experts", "top_k"), ep.astype(str))
+
+
+def _loads(part: Table, ep: Floats) -> tuple[Floats, Floats]:
+    """Return (pairs, experts touched) of the rank that was timed: by the stated power law, else as if chosen alike."""
+    routing, tokens, top_k = str(part["op"][0]), part["query_tokens"], part["top_k"]
+    n_experts = part["n_experts"] * ep
+    if routing.startswith(_POWER_LAW):
+        alpha = float(routing.removeprefix(_POWER_LAW))
+        shapes = zip(tokens, n_experts, top_k, ep, strict=True)
+        found = [power_law_loads(int(t), int(e), int(k), int(r), alpha) for t, e, k, r in shapes]
+        pairs, touched = np.array(found, dtype=np.float64).T
+        return np.maximum(pairs, 1e-3), np.maximum(touched, 1e-3)
+    pairs = tokens * top_k / ep
+    return pairs, part["n_experts"] * (1.0 - (1.0 - top_k / n_experts) ** tokens)
 
 
 def _elementwise(part: Table) -> tuple[Work, NDArray[np.str_]] | None:

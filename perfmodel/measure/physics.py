@@ -8,17 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.measure.csv_io import read_table
 from perfmodel.measure.floors import DeviceFloor, Floors, ModelFloor, beyond_cache, element_bytes
 from perfmodel.measure.schema import KINDS, USABLE
 from perfmodel.measure.table import Table
 from perfmodel.specs.catalogue import Catalogue
 
-__all__ = ["SLACK_FRAC", "Finding", "PhysicsReport", "implied_prefill_finding", "physics_report", "with_suspects"]
+__all__ = [
+    "SLACK_FRAC",
+    "Finding",
+    "PhysicsReport",
+    "checked_table",
+    "implied_prefill_finding",
+    "physics_report",
+    "with_suspects",
+]
 
 Array = NDArray[np.float64]
 SLACK_FRAC: Final = 0.05
@@ -296,6 +306,15 @@ def with_suspects(table: Table, report: PhysicsReport) -> Table:
     status = dict(zip(table["id"], table["status"], strict=True))
     changes = {f.row_id: ("suspect", f"beats {f.bound} {f.factor:.3g} times") for f in report.findings}
     return table.with_status({row_id: change for row_id, change in changes.items() if status[row_id] in USABLE})
+
+
+def checked_table(
+    path: Path | str, catalogue: Catalogue, *, slack_frac: float = SLACK_FRAC
+) -> tuple[Table, PhysicsReport]:
+    """Return the table in a file with the rows that beat physics marked suspect, and the report about them."""
+    table = read_table(path)
+    report = physics_report(table, catalogue, slack_frac=slack_frac)
+    return with_suspects(table, report), report
 
 
 def implied_prefill_finding(

@@ -141,6 +141,8 @@ def answer_tables(answer: Answer) -> Iterator[RenderableType]:
     for name, label in (("ttft", "TTFT is bound by"), ("tpot", "TPOT is bound by"), ("e2e", "Whole run is bound by")):
         limits.add_row(label, limits_text(answer, name))
     limits.add_row("Memory of a rank", pool_text(answer.memory))
+    if "energy_j_per_output_token" not in answer.figures:
+        limits.add_row("Energy", f"not known: idle or full power of {answer.case.setup.devices[0].name} is not stated")
     if beside := host_text(answer.memory):
         limits.add_row("Host memory", beside)
     yield limits
@@ -158,7 +160,7 @@ def setup_text(case: Case) -> str:
     """Return model, precision, devices, layout and engine of a case in words."""
     d = setup_document(case)
     sizes = [f"{k}{d[k]}" for k in ("tp", "pp", "dp", "ep") if d[k] > 1]
-    sizes += [f"{d['n_replicas']} replicas"] if d["n_replicas"] > 1 else []
+    sizes += [f"as {d['n_replicas']} replicas"] if d["n_replicas"] > 1 else []
     names = list(dict.fromkeys(d["hardware"]))
     mixed = len(names) > 1
     where = " + ".join(d["hardware"]) if mixed else names[0]

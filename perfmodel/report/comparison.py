@@ -9,6 +9,7 @@ from perfmodel.errors import InfeasibleError
 from perfmodel.estimate import Bound
 from perfmodel.report.answer import bound_text, headline
 from perfmodel.report.notes import assumption_lines, count, note_parts, rate
+from perfmodel.report.output import plain_value
 from perfmodel.step.answer import Answer
 from perfmodel.units import GIB, time_text
 
@@ -55,7 +56,7 @@ def comparison_rows(variations: Sequence[Variation]) -> list[dict[str, Any]]:
     best = best_of(variations)
     rows = []
     for i, (changes, answer) in enumerate(variations):
-        row: dict[str, Any] = dict(changes)
+        row: dict[str, Any] = {name: plain_value(text) for name, text in changes.items()}
         if isinstance(answer, Answer) and base is not None:
             for key in ("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "output_tokens_per_s_per_device"):
                 own, first = answer.figures[key], base.figures[key]

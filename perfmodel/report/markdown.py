@@ -95,7 +95,11 @@ def memory_markdown(
     one = len(labels) == 1
     columns = ["", *(f"GiB, {label}" for label in labels), *(["GB"] if one else [])]
     rows = [
-        [part.name, *(f"{size / GIB:.3f}" for size in part.sizes), *([f"{part.sizes[0] / GB:.3f}"] if one else [])]
+        [
+            part.name.strip(),
+            *(f"{size / GIB:.3f}" for size in part.sizes),
+            *([f"{part.sizes[0] / GB:.3f}"] if one else []),
+        ]
         for part in parts
     ]
     text = "\n".join(f"- {name}: {value}" for name, value in lines.items())

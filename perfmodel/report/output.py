@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,22 @@ from perfmodel.errors import SpecError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["console", "csv_text", "json_text", "progress", "shown", "written"]
+__all__ = ["console", "csv_text", "json_text", "plain_value", "progress", "shown", "written"]
+
+
+def plain_value(text: str) -> str | int | float:
+    """Return text as the number that it spells, or itself: values of an axis in a row.
+
+    >>> plain_value("8"), plain_value("0.9"), plain_value("fp8"), plain_value("nan")
+    (8, 0.9, 'fp8', 'nan')
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if not isfinite(number):
+        return text
+    return int(number) if number.is_integer() and text.strip("+-").isdigit() else number
 
 
 def json_text(document: Mapping[str, Any] | Sequence[Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from perfmodel.errors import InfeasibleError, PerfmodelError, SpecError
-from perfmodel.report.output import json_text
+from perfmodel.report.output import json_text, plain_value
 from perfmodel.step.grid import Block
 
 __all__ = ["sweep_written"]
@@ -35,6 +35,8 @@ def sweep_written(blocks: Iterator[Block], output: Path | None, *, as_json: bool
     if output is None:
         _write(every, sys.stdout, as_json=as_json)
         return
+    if output.is_dir():
+        raise SpecError(f"{output} cannot be written", got="a folder", expected="a file name")
     partial = output.with_name(output.name + ".partial")
     try:
         with partial.open("w", encoding="utf-8", newline="") as file:
@@ -50,12 +52,13 @@ def sweep_written(blocks: Iterator[Block], output: Path | None, *, as_json: bool
 
 
 def _rows(block: Block) -> Iterator[dict[str, Any]]:
+    shared = {name: plain_value(text) for name, text in block.names.items()}
     if block.error:
-        yield {**block.names, "error": block.error}
+        yield {**shared, "error": block.error}
         return
     names = list(block.columns)
     for values in zip(*(block.columns[name].tolist() for name in names), strict=True):
-        yield {**block.names, **dict(zip(names, values, strict=True)), "error": ""}
+        yield {**shared, **dict(zip(names, values, strict=True)), "error": ""}
 
 
 def _write(blocks: Iterator[Block], file: IO[str], *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -50,10 +50,16 @@ class KernelFit(Spec):
 
 
 class CollectiveFit(Spec):
-    """Coefficients of collectives: start-up beside the fabric's latency per step, and share of nominal bandwidth."""
+    """Coefficients of collectives: start-up beside the fabric's latency per step, and share of nominal bandwidth.
+
+    `peer_s` is what each further rank adds to the start-up. `knee` is the exponent q < 1 of the q-norm of start-up and
+    transfer: messages of middling size take longer than the sum (protocols change, pipelines fill). Without: the sum.
+    """
 
     start_s: Coef
     bandwidth_frac: Coef
+    peer_s: Coef | None = None
+    knee: Coef | None = None
     scatter: Coef | None = None
 
 
@@ -164,6 +170,16 @@ class KernelCoefficients:
     scatter: float
 
 
+class CollectiveCoefficients(NamedTuple):
+    """A CollectiveFit made ready for the laws."""
+
+    start: Coefficient
+    bandwidth: Coefficient
+    peer: Coefficient | None
+    knee: float | None
+    scatter: float
+
+
 @dataclass(frozen=True, slots=True)
 class CalibratedDevice:
     """A device and the coefficients that its kernels are priced with."""
@@ -198,14 +214,18 @@ class CalibratedDevice:
             f"calibration {self.calibration.name} has no coefficients for {name}", where=self.device.name
         )
 
-    def collective(self, name: str) -> tuple[Coefficient, Coefficient, float]:
-        """Return (start-up time, bandwidth share, scatter) for a link kind, or those of `any`."""
+    def collective(self, name: str) -> CollectiveCoefficients:
+        """Return the coefficients for a link kind, or those of `any`."""
         fit = self._collectives.get(name) or self._collectives.get("any")
         if fit is None:
             raise CalibrationError(f"calibration {self.calibration.name} has no coefficients for {name} links")
-        scatter = fit.scatter.value if fit.scatter else 0.0
-        start, share = self._named(f"{name}.start", fit.start_s), self._named(f"{name}.bandwidth", fit.bandwidth_frac)
-        return start, share, scatter
+        return CollectiveCoefficients(
+            self._named(f"{name}.start", fit.start_s),
+            self._named(f"{name}.bandwidth", fit.bandwidth_frac),
+            self._named(f"{name}.peer", fit.peer_s) if fit.peer_s else None,
+            fit.knee.value if fit.knee else None,
+            fit.scatter.value if fit.scatter else 0.0,
+        )
 
     def _named(self, key: str, coef: Coef) -> Coefficient:
         return Coefficient(key, coef.value, coef.rel_sd, self.calibration.sources.get(coef.source, coef.source))

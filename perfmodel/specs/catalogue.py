@@ -223,17 +223,17 @@ class Catalogue:
         path = Path(name)
         return read_spec(Calibration, path if path.suffix == ".yaml" else self.path("calibration", name))
 
-    def calibration_for(self, name: str, devices: Sequence[Device], engine: str) -> Calibration:
+    def calibration_for(self, name: str, devices: Sequence[Device], engine: str, runtime: str = "") -> Calibration:
         """Return the calibration of that name; "auto" is the prior with every fit that exists for these devices.
 
-        Fits are files <device>.yaml (kernels, whatever the runtime) and <device>--<engine>.yaml (laid over those).
+        Fits are files <device>.yaml (kernels, whatever the runtime), <device>--<engine>.yaml and <device>--<runtime>.yaml
+        (one version of an engine), each laid over the one before.
         """
         if name != "auto":
             return self.calibration(name)
         known = self.paths("calibration")
-        wanted = (
-            f"{device}{tail}" for device in dict.fromkeys(d.name for d in devices) for tail in ("", f"--{engine}")
-        )
+        tails = dict.fromkeys(("", f"--{engine}", f"--{runtime or engine}"))
+        wanted = (f"{device}{tail}" for device in dict.fromkeys(d.name for d in devices) for tail in tails)
         return self.calibration("prior").with_fits(self.calibration(fit) for fit in wanted if fit in known)
 
     def scheme(self, name: str) -> Scheme:

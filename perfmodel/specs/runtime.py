@@ -116,6 +116,12 @@ class Runtime(Spec):
     host_per_sequence: HostTime
     host_launch: HostTime
     """Host time to launch one kernel when no graph is replayed."""
+    host_per_message: HostTime | None = None
+    """What each collective waits beyond its own time: ranks that arrive late, hand-over between streams."""
+    gqa_reread_frac: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Share of the further query heads of a group for which decode attention reads their KV head once more: 0 for
+    kernels that work on a whole group at once, 1 for those of one query head each (before caches), more where keys and
+    values are expanded to all heads in memory first: each copy is a write and a read."""
     latent_cache: bool = True
     """MLA models keep the latent; otherwise the expanded heads."""
     expanded_head: Annotated[int, Field(ge=1)] | None = None
@@ -128,8 +134,8 @@ class Runtime(Spec):
 
     @model_validator(mode="after")
     def _sources_exist(self) -> Runtime:
-        times = (self.host_per_step, self.host_per_layer, self.host_per_sequence, self.host_launch)
-        missing = sorted({f.source for f in times} | {self.memory.source})
+        times = (self.host_per_step, self.host_per_layer, self.host_per_sequence, self.host_launch, self.host_per_message)
+        missing = sorted({f.source for f in times if f is not None} | {self.memory.source})
         missing = [key for key in missing if key not in self.sources]
         if missing:
             raise ValueError(f"source {', '.join(missing)} is used but not listed under `sources`")

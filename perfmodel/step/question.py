@@ -30,6 +30,24 @@ __all__ = ["Case", "Question", "Workload", "case_of"]
 
 _USUAL_RUNTIME: Final[Mapping[str, str]] = {"vllm": "vllm-0.11", "sglang": "sglang-0.5", "mindie": "mindie-2.1"}
 MOST_DEVICES: Final = 10**6
+_LOADERS: Final[Mapping[str, str]] = {
+    "auto": "none",
+    "awq-marlin": "awq-int4-g128",
+    "gptq-marlin": "gptq-int4-g128",
+    "marlin": "marlin-int4-g128",
+    "moe-wna16": "marlin-int4-g128",
+    "compressed-tensors": "marlin-int4-g128",
+    "bitsandbytes": "bnb-nf4",
+    "gguf": "q4_k_m",
+    "modelopt": "fp8-static",
+    "modelopt-fp4": "nvfp4",
+    "ptpc-fp8": "fp8-channel",
+    "fbgemm-fp8": "fp8-channel",
+    "w8a8-fp8": "fp8-channel",
+    "w8a8-int8": "w8a8",
+    "ascend": "w8a8-ascend",
+}
+"""Values of an engine's --quantization that name a loader, with the scheme of most checkpoints that it loads."""
 _USUAL_ACCEPTANCE: Final = 0.7
 """Probability that a drafted token is accepted where none is stated: typical of one MTP module (DeepSeek-V3 report)."""
 
@@ -101,13 +119,11 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
     runtime = _runtime(catalogue, question, hardware[0].device, assumed)
     is_moe = any(isinstance(layer.ffn, MoeFfn) for layer in choice.model.layers)
     layout, n_replicas = _layout(question, hardware, is_moe, assumed)
-    scheme_name = stated.quantization if stated.quantization not in (None, "auto") else choice.scheme
-    if stated.quantization in (None, "auto") and choice.scheme != "none":
-        assumed.append(f"weights quantised as the checkpoint states: {choice.scheme}")
+    scheme_name = _scheme_name(stated.quantization, choice.scheme, assumed)
     system = _system(catalogue, hardware, layout.n_devices * n_replicas, assumed)
     setup = Setup(
         model=choice.model,
-        scheme=catalogue.scheme(scheme_name or "none"),
+        scheme=catalogue.scheme(scheme_name),
         layout=layout,
         runtime=_with_flags(runtime, stated),
         devices=tuple(h.device for h in hardware),
@@ -125,8 +141,22 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
         *stated.notes,
         *(f"flag {flag} is not known and has no effect" for flag in stated.unknown),
     )
-    calibration = catalogue.calibration_for(question.calibration, setup.devices, setup.runtime.engine)
+    calibration = catalogue.calibration_for(question.calibration, setup.devices, setup.runtime.engine, setup.runtime.name)
     return Case(setup, calibration, workload, memory, n_replicas, (*assumed, *setup.assumed), warnings)
+
+
+def _scheme_name(stated: str | None, own: str, assumed: list[str]) -> str:
+    """Return the weight scheme: the one stated, or the checkpoint's own where an engine names but a way to load it."""
+    name = (stated or "auto").lower().replace("_", "-")
+    usual = _LOADERS.get(name)
+    if usual is None:
+        return stated or own
+    if own != "none":
+        assumed.append(f"weights quantised as the checkpoint states: {own}")
+        return own
+    if name != "auto":
+        assumed.append(f"weights quantised as {usual}, as is usual for {stated}")
+    return usual
 
 
 def _without_effect(stated: Deployment, is_moe: bool) -> tuple[str, ...]:

@@ -112,7 +112,8 @@ class Engine:
         if launched is not None:
             on_device = slowest("device_beside_host", (on_device, launched))
         rows: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
-        host = host_time(runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=rows)
+        n_messages = sum(s.n_times * sum(_is_sent(item) for item in s.items) for s in sections)
+        host = host_time(runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=rows, n_messages=n_messages)
         parts = (on_device, host, *self._offload(stage))
         return total(f"stage_{stage.blueprint.index}", parts)
 
@@ -143,7 +144,7 @@ class Engine:
             raise SpecError(
                 f"{device.title} lists no host link, so offloaded weights cannot be priced", where=device.name
             )
-        _, frac, _ = stage.kernels.device.collective(link.kind)
+        frac = stage.kernels.device.collective(link.kind).bandwidth
         n_bytes = min(self.setup.offload_bytes, stage.weight_bytes)
         return (offload_time(n_bytes, bytes_per_s=link.bandwidth_per_direction.value, bandwidth_frac=frac),)
 
@@ -167,3 +168,7 @@ def _stage_weight_bytes(setup: Setup, blueprint: StageBlueprint) -> float:
 
 def _n_launches(item: Work | Message) -> float:
     return item.n_launches if isinstance(item, Work) else float(item.n_ranks > 1)
+
+
+def _is_sent(item: Work | Message) -> bool:
+    return isinstance(item, Message) and item.n_ranks > 1

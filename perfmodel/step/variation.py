@@ -19,6 +19,8 @@ _SHORT: Final[Mapping[str, str]] = {
     "gpu_memory_utilization": "gpu_memory_utilization", "max_model_len": "max_model_len",
     "speculative": "speculative_tokens", "hw": "hardware", "block_size": "block_tokens",
 }  # fmt: skip
+LARGEST: Final = 10**12
+"""No range goes beyond."""
 _SKIPPED: Final = {"deployment", "ignored", "unknown", "notes", "environment", "stage_layers", "used_by_others_bytes"}
 
 
@@ -86,7 +88,7 @@ def _expanded(name: str, part: str) -> Iterator[str]:
         raise SpecError(
             f"range of {name} cannot be read", got=part, expected="from:to:step or from:to:xfactor"
         ) from error
-    if not (size > 1 if factor else size > 0) or not last >= first > (0 if factor else -1) or last > 1e12:
+    if not (size > 1 if factor else size > 0) or not last >= first > (0 if factor else -1) or last > LARGEST:
         raise SpecError(
             f"range of {name} does not end",
             got=part,

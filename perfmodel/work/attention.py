@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from perfmodel.estimate import Num, log2
+from perfmodel.estimate import Num, log2, smaller
 from perfmodel.specs.model import CompressedAttention, Indexer, LatentAttention, LinearAttention, SoftmaxAttention
 from perfmodel.specs.setup import Setup
 from perfmodel.work.kernel import Slice, Work, mean_clipped
@@ -27,12 +27,31 @@ DELTA_CHUNK_TOKENS = 64
 """Tokens that the chunked form of linear attention handles at a time (flash-linear-attention's default)."""
 
 
-def _tiled(work: Work, s: Slice, cap: float | None, *, pair_flop: Num, token_bytes: Num) -> Work:
-    """Return the work with what tiling adds: depth and bytes of a padding token in decode, flop of one in prefill."""
+EXPONENTIAL_WIDTH = 50.0
+"""Width of head whose multiplication takes as long as the exponential of a score. From public prefill tables of H100,
+H200 and B200 with heads 64 to 256 wide: time per flop goes as (d + 50) / d; A100 and 910B were measured at one width."""
+
+USUAL_WIDTH = 128.0
+"""Width of head at which prefill attention has an effort of 1."""
+
+PAD_ELEMENTS = 256.0
+"""Elements of key and value that a padding token of decode attention stands for: what a unit of work (a sequence and KV
+head) costs besides its tokens depends neither on the width of the head nor on the type of the cache."""
+
+
+def _tiled(work: Work, s: Slice, cap: float | None, *, pair_flop: Num, n_heads: Num, pad_bytes: Num) -> Work:
+    """Return the work with what tiling adds.
+
+    Decode: depth and the bytes of a padding token. Prefill: flop of one, rows, and the flop of a row against the
+    longest context, which a core works off alone. `pair_flop` counts one query-key pair over all heads.
+    """
     if s.phase == "prefill":
-        return work._replace(flop_per_pad=s.n_tokens * pair_flop)
+        longest = s.last_attended if cap is None else smaller(s.last_attended, cap)
+        return work._replace(
+            flop_per_pad=s.n_tokens * pair_flop, rows=s.new_tokens, unit_flop_per_row=longest * (pair_flop / n_heads)
+        )
     context = mean_clipped(s.first_attended, s.last_attended, cap)
-    return work._replace(depth=log2(1.0 + context / MERGED_TOKENS), bytes_per_pad=s.n_seqs * token_bytes)
+    return work._replace(depth=log2(1.0 + context / MERGED_TOKENS), bytes_per_pad=s.n_seqs * pad_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +68,19 @@ class SoftmaxCore:
     kv_element_bytes: float
     flash: bool
     dcp: int
+    reread_frac: float = 0.0
+    """Share of the further query heads of a group that read their KV head once more in decode."""
 
     def works(self, s: Slice) -> Iterator[Work]:
         """Yield the kernels for one slice of the step."""
         cap = float(self.window_tokens) if self.window_tokens else None
         pairs = s.n_pairs(cap) * self.n_heads
-        token_bytes = self.n_kv_heads * (self.d_head + self.d_value) * self.kv_element_bytes / self.dcp
+        reread = self.reread_frac if s.phase == "decode" else 0.0
+        n_read = self.n_kv_heads + reread * (self.n_heads - self.n_kv_heads)
+        token_bytes = n_read * (self.d_head + self.d_value) * self.kv_element_bytes / self.dcp
         io = s.n_tokens * (self.n_heads * (self.d_head + self.d_value) * self.element_bytes)
+        width = (self.d_head + self.d_value) * 0.5
+        effort = (1.0 + EXPONENTIAL_WIDTH / width) / (1.0 + EXPONENTIAL_WIDTH / USUAL_WIDTH)
         yield _tiled(
             Work(
                 "attention",
@@ -65,11 +90,13 @@ class SoftmaxCore:
                 kv_bytes=s.kv_tokens(cap) * token_bytes,
                 io_bytes=io,
                 n_launches=1.0 if self.flash else 2.0,
+                effort=effort if s.phase == "prefill" else 1.0,
             ),
             s,
             cap,
             pair_flop=2.0 * self.n_heads * (self.d_head + self.d_value),
-            token_bytes=token_bytes,
+            n_heads=self.n_heads,
+            pad_bytes=self.n_kv_heads * (PAD_ELEMENTS * self.element_bytes),
         )
         if not self.flash:
             yield Work(
@@ -163,7 +190,8 @@ class LatentCore:
             s,
             cap,
             pair_flop=2.0 * self.n_heads * (2 * self.kv_lora_rank + self.d_rope),
-            token_bytes=self.d_latent * self.kv_element_bytes / self.dcp,
+            n_heads=self.n_heads,
+            pad_bytes=self.d_latent * self.kv_element_bytes / self.dcp,
         )
 
     def _materialised(self, s: Slice) -> Work:
@@ -180,7 +208,8 @@ class LatentCore:
             s,
             None,
             pair_flop=2.0 * self.n_heads * (self.d_nope + self.d_rope + self.d_value),
-            token_bytes=0.0,
+            n_heads=self.n_heads,
+            pad_bytes=0.0,
         )
 
     def _expanded(self, s: Slice) -> Work:
@@ -197,7 +226,8 @@ class LatentCore:
             s,
             None,
             pair_flop=2.0 * width,
-            token_bytes=width * self.kv_element_bytes / self.dcp,
+            n_heads=self.n_heads,
+            pad_bytes=self.n_heads * (PAD_ELEMENTS * self.element_bytes),
         )
 
 
@@ -311,6 +341,7 @@ def attention_core(
                 kv_element_bytes=kv_element,
                 flash="flash_attention" in setup.runtime.fused,
                 dcp=setup.layout.dcp,
+                reread_frac=setup.runtime.gqa_reread_frac,
             )
         case LatentAttention():
             return LatentCore(

@@ -19,7 +19,9 @@ class Work(NamedTuple):
     `rows` is the number of rows a matrix engine is fed at a time; engines pad it to their tile.
     `depth` is the length of the longest serial chain, in units of the kernel class: the contraction length of a matmul,
     log2(1 + context / 128) of decode attention. `flop_per_pad` and `bytes_per_pad` are what one more token for each
-    query (prefill attention) or sequence (decode attention) would add: kernels work on whole tiles.
+    query (prefill attention) or sequence (decode attention) would add: kernels work on whole tiles. `unit_flop_per_row`
+    is what one row of the longest unit of work costs: a unit (a tile of rows) runs on one core, however many are idle.
+    `effort` is what a flop costs against one of the usual shape of the class (exponentials beside narrow heads).
     """
 
     name: str
@@ -35,6 +37,8 @@ class Work(NamedTuple):
     depth: Num | None = None
     flop_per_pad: Num | None = None
     bytes_per_pad: Num | None = None
+    unit_flop_per_row: Num | None = None
+    effort: Num = 1.0
 
     @property
     def n_bytes(self) -> Num:

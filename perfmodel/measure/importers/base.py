@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -126,6 +127,7 @@ def stem_of(context: Context, default: str) -> str:
 
 
 def named_rows(rows: Iterable[Row], context: Context, default: str) -> tuple[Row, ...]:
-    """Return rows with ids made of the file's name and a number."""
+    """Return rows with ids made of the file's name and a number; overflown figures of a damaged file are left out."""
     stem = stem_of(context, default)
-    return tuple(row.with_columns(id=row.id or f"{stem}-{i:04d}") for i, row in enumerate(rows))
+    sound = [row for row in rows if row.value is not None and 0 <= row.value < math.inf]
+    return tuple(row.with_columns(id=row.id or f"{stem}-{i:04d}") for i, row in enumerate(sound))

@@ -36,6 +36,8 @@ def number_of(value: object) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
+        if value in _NOTHING or value == "N/A":
+            return None
         word = value.strip().replace(",", "").replace("_", "")
         if word.lower() in _NOTHING:
             return None

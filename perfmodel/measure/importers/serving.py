@@ -276,10 +276,14 @@ def model_and_scheme(word: str) -> tuple[str, str]:
 
 
 def _finite(run: ServingRun) -> ServingRun:
-    """Return a run without infinite figures, which no tool measures; a rate and a concurrency may be without limit."""
+    """Return a run without figures that no tool measures: infinite or negative ones. A load may be without limit."""
     unlimited = ("request_rate_per_s", "max_concurrency")
-    names = [f.name for f in fields(run) if f.name not in unlimited and isinstance(getattr(run, f.name), float)]
-    dropped: dict[str, Any] = {name: None for name in names if not math.isfinite(getattr(run, name))}
+    numbers = {f.name: getattr(run, f.name) for f in fields(run)}
+    dropped: dict[str, Any] = {
+        name: None
+        for name, value in numbers.items()
+        if isinstance(value, float) and (value < 0 or (math.isinf(value) and name not in unlimited))
+    }
     latency = {key: value for key, value in run.latency_s.items() if math.isfinite(value)}
     return replace(run, latency_s=latency, **dropped)
 

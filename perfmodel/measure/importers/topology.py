@@ -18,8 +18,8 @@ from perfmodel.specs.system import Fabric
 __all__ = ["LinkMatrix", "link_matrix", "parse", "system_description"]
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_DEVICE: Final = re.compile(r"^(GPU|NPU|Phy-ID)(\d+)$")
-_LINK: Final = re.compile(r"^(NV\d+|X|SYS|NODE|PHB|PXB|PIX|HCCS|HCCS_SW|SIO|NA|N/A|UB|XGMI)$")
+_DEVICE: Final = re.compile(r"^(GPU|NPU|Phy-ID)(\d{1,5})$")
+_LINK: Final = re.compile(r"^(NV\d{1,3}|X|SYS|NODE|PHB|PXB|PIX|HCCS|HCCS_SW|SIO|NA|N/A|UB|XGMI)$")
 _PCIE: Final = ("SYS", "NODE", "PHB", "PXB", "PIX")
 _PCIE_KINDS: Final = ("pcie-p2p", "pcie-host-staged", "pcie")
 
@@ -57,7 +57,7 @@ class LinkMatrix:
 
 def _kind(link: str) -> str:
     """Return the kind of link behind a word of the matrix."""
-    if re.fullmatch(r"NV\d+", link):
+    if re.fullmatch(r"NV\d{1,3}", link):
         return "nvlink"
     words = {"HCCS": "hccs", "HCCS_SW": "hccs", "SIO": "sio", "UB": "ub", "XGMI": "xgmi"}
     return words.get(link, "pcie" if link in _PCIE else "")

@@ -51,8 +51,8 @@ def validation_faults(error: ValidationError, prefix: str = "") -> tuple[Fault, 
     return tuple(
         Fault(
             where=".".join([*([prefix] if prefix else []), *(str(part) for part in found["loc"])]),
-            got=shown(found["input"]),
-            expected=found["msg"],
+            got="nothing" if found["type"] == "missing" else shown(found["input"]),
+            expected="this key" if found["type"] == "missing" else found["msg"],
         )
         for found in error.errors(include_url=False, include_context=False)
     )

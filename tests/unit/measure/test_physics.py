@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from perfmodel.measure.csv_io import write_table
 from perfmodel.measure.importers.serving import ServingRun
-from perfmodel.measure.physics import implied_prefill_finding, physics_report, with_suspects
+from perfmodel.measure.physics import checked_table, implied_prefill_finding, physics_report, with_suspects
 from perfmodel.measure.row import Row
 from perfmodel.measure.table import table_from_rows
 from perfmodel.specs.catalogue import Catalogue
@@ -109,6 +111,13 @@ def test_findings_mark_rows_and_drop_none(catalogue: Catalogue) -> None:
     assert list(marked["status"]) == ["suspect", "synthetic"]
     assert "dense peak" in marked.row(0).note
     assert len(marked) == 2
+
+
+def test_a_file_is_read_and_checked_in_one_go(catalogue: Catalogue, tmp_path: Path) -> None:
+    write_table(table_from_rows([_row("a", 1e-3, GEMM), _row("b", 2.2e-3, GEMM)]), tmp_path / "t.csv")
+    table, report = checked_table(tmp_path / "t.csv", catalogue)
+    assert list(table["status"]) == ["suspect", "ok"]
+    assert len(report.findings) == 1
 
 
 def test_names_that_the_catalogue_lacks_are_listed(catalogue: Catalogue) -> None:

@@ -1,0 +1,191 @@
+"""Start-up time and bandwidth share of one kind of link, fitted to collective measurements with the simulator's law.
+
+Residuals are logarithms under a robust loss; the prior enters as for kernels. Whole groups (a count of devices with an
+operation, or a third of the sizes where there is one group) are left out in turn to state the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares  # type: ignore[import-untyped]
+
+from perfmodel.cost.network import NetworkPrices
+from perfmodel.errors import FitError, InfeasibleError
+from perfmodel.estimate import Z80
+from perfmodel.measure.table import Table
+from perfmodel.specs.calibration import CalibratedDevice, Calibration, Coef, CollectiveFit, FitRecord
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.specs.device import Device
+from perfmodel.specs.system import System
+from perfmodel.work.kernel import Collective, Message
+
+__all__ = ["CollectiveRows", "FittedCollective", "collective_rows", "fitted_collective"]
+
+Floats = NDArray[np.float64]
+
+LEAST_ROWS: Final = 12
+NOISE: Final = 0.1
+N_SIZE_FOLDS: Final = 6
+_OPS: Final[tuple[Collective, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+_KIND_OF_LINK: Final = {"nvswitch": "nvlink", "nvlink": "nvlink", "hccs": "hccs", "ub": "ub", "pcie": "pcie-p2p"}
+"""What a table calls a fabric, and the kind of link that a system file calls it."""
+_NAMES: Final = ("start_s", "bandwidth_frac", "peer_s", "knee")
+_LOW, _HIGH = np.log([1e-8, 0.02, 1e-10, 0.3]), np.log([1e-2, 0.999, 1e-3, 1.0])
+_WIDTHS: Final = np.array([1.0, 0.3, 1.5, 0.3])
+_CENTRE: Final = (0.7, 5e-7, 0.7)
+"""Where bandwidth share (below what caps it), time per peer and knee are searched from."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRows:
+    """Collectives over one kind of link on one device under one runtime, size by size."""
+
+    device: Device
+    runtime: str
+    kind: str
+    systems: tuple[System | None, ...]
+    ops: tuple[Collective, ...]
+    n_devices: tuple[int, ...]
+    group: NDArray[np.intp]
+    """For each row, which of the groups above (operation and number of devices) it belongs to."""
+    n_bytes: Floats
+    time_s: Floats
+    ids: NDArray[np.str_]
+
+    def selected(self, mask: NDArray[np.bool_]) -> CollectiveRows:
+        """Return the rows for which the mask is true."""
+        return replace(
+            self, group=self.group[mask], n_bytes=self.n_bytes[mask], time_s=self.time_s[mask], ids=self.ids[mask]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FittedCollective:
+    """A fit of one kind of link, how it was made, and its errors on groups left out."""
+
+    kind: str
+    fit: CollectiveFit
+    record: FitRecord
+    left_out_errors: Floats
+    left_out_covered: NDArray[np.bool_]
+
+
+def collective_rows(table: Table, device: Device, catalogue: Catalogue) -> Iterator[CollectiveRows]:
+    """Yield the collectives of a device by runtime and kind of link, without eager launches and unknown fabrics."""
+    usable = (table["kind"] == "collective") & (table["metric"] == "time_s") & (table["device"] == device.name)
+    usable &= np.isin(table["op"], _OPS) & (table["n_devices"] > 1)
+    usable &= (table["value"] > 0) & (table["message_bytes"] > 0)
+    usable &= np.isin(table["link"], list(_KIND_OF_LINK)) & (table["variant"] != "eager")
+    found = table.selected(usable)
+    for runtime in sorted(set(found["runtime"])):
+        of_runtime = found.selected(found["runtime"] == runtime)
+        for link in sorted(set(of_runtime["link"])):
+            part = of_runtime.selected(of_runtime["link"] == link)
+            labels = [(op, int(n)) for op, n in zip(part["op"], part["n_devices"], strict=True)]
+            groups = sorted(set(labels))
+            systems = tuple(catalogue.usual_system(device, n) for _, n in groups)
+            if any(s is None or s.fabrics[0].kind != _KIND_OF_LINK[link] for s in systems):
+                continue
+            yield CollectiveRows(
+                device, runtime, _KIND_OF_LINK[link], systems, tuple(op for op, _ in groups),
+                tuple(n for _, n in groups), np.array([groups.index(label) for label in labels], dtype=np.intp),
+                part["message_bytes"], part["value"], part["id"].astype(str),
+            )  # fmt: skip
+
+
+def _fit_of(logs: Floats) -> CollectiveFit:
+    return CollectiveFit(**{name: Coef(value=float(v)) for name, v in zip(_NAMES, np.exp(logs), strict=True)})
+
+
+def _predicted(rows: CollectiveRows, logs: Floats) -> Floats:
+    bare = Calibration(name="fit", status="fit")
+    calibrated = CalibratedDevice(rows.device, bare, "fit", {}, {rows.kind: _fit_of(logs)})
+    times = np.zeros(len(rows.time_s))
+    for i in np.unique(rows.group):
+        mask = rows.group == i
+        message = Message("collective", rows.ops[i], rows.n_bytes[mask], rows.n_devices[i])
+        times[mask] = NetworkPrices(rows.systems[i], calibrated).time(message).value
+    return times
+
+
+def _solved(rows: CollectiveRows, centre: Floats) -> tuple[Floats, Floats]:
+    measured = np.log(rows.time_s)
+
+    def residuals(logs: Floats) -> Floats:
+        of_rows = np.log(_predicted(rows, logs)) - measured
+        return np.concatenate([of_rows, NOISE * (logs - centre) / _WIDTHS])
+
+    found = least_squares(
+        residuals, np.clip(centre, _LOW + 1e-3, _HIGH - 1e-3), bounds=(_LOW, _HIGH), loss="soft_l1", f_scale=NOISE,
+        max_nfev=60, xtol=1e-10, ftol=1e-10,
+    )  # fmt: skip
+    rest = residuals(found.x)[: len(measured)]
+    noise = max(float(np.sqrt(np.sum(rest**2) / max(1, len(rest) - len(_NAMES)))), 1e-9)
+    jacobian = found.jac.copy()
+    jacobian[len(measured) :] *= noise / NOISE
+    return found.x, np.linalg.pinv(jacobian.T @ jacobian) * noise**2
+
+
+def _scatter(errors: Floats) -> float:
+    return float(np.quantile(np.abs(np.log1p(np.maximum(errors, -0.99))), 0.8)) / Z80
+
+
+def _folds(rows: CollectiveRows) -> NDArray[np.intp]:
+    """Return the fold of each row: message sizes are left out, all groups of one size together."""
+    _, of_row = np.unique(rows.n_bytes, return_inverse=True)
+    return np.asarray(of_row % N_SIZE_FOLDS, dtype=np.intp)
+
+
+def fitted_collective(
+    rows: CollectiveRows, prior: CollectiveFit, *, source: str, leave_out: bool = True
+) -> FittedCollective:
+    """Return the fitted coefficients of one kind of link; raises FitError where there are too few rows.
+
+    Without `leave_out` the errors are those of the rows fitted: quicker, and too good.
+    """
+    n_rows = len(rows.time_s)
+    if n_rows < LEAST_ROWS:
+        raise FitError(
+            f"{rows.kind} on {rows.device.name}: too few rows to fit",
+            got=str(n_rows),
+            expected=f"at least {LEAST_ROWS}",
+        )
+    centre = np.log([prior.start_s.value, *_CENTRE])
+    try:
+        logs, covariance = _solved(rows, centre)
+    except InfeasibleError as error:
+        raise FitError(f"{rows.kind} on {rows.device.name}: {error}") from error
+    fold_of, errors = _folds(rows), _predicted(rows, logs) / rows.time_s - 1.0
+    for fold in np.unique(fold_of) if leave_out else ():
+        out = fold_of == fold
+        left, _ = _solved(rows.selected(~out), centre)
+        errors[out] = _predicted(rows.selected(out), left) / rows.time_s[out] - 1.0
+    covered = np.zeros(n_rows, dtype=bool)
+    for fold in np.unique(fold_of):
+        out = fold_of == fold
+        covered[out] = np.abs(np.log1p(np.maximum(errors[out], -0.99))) <= Z80 * _scatter(errors[~out])
+    sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
+    coefs = {
+        name: Coef(value=float(np.exp(log)), rel_sd=float(min(sd, 3.0)), source=source)
+        for name, log, sd in zip(_NAMES, logs, sds, strict=True)
+    }
+    lines = sorted(f"{row_id},{time:.9g}" for row_id, time in zip(rows.ids, rows.time_s, strict=True))
+    record = FitRecord(
+        runtime=rows.runtime,
+        n_rows=n_rows,
+        n_groups=len(rows.ops),
+        left_out_median_frac=float(np.median(np.abs(errors))),
+        left_out_p90_frac=float(np.quantile(np.abs(errors), 0.9)),
+        data_sha256=sha256("\n".join(lines).encode()).hexdigest(),
+        ranges={"message_bytes": (float(rows.n_bytes.min()), float(rows.n_bytes.max()))},
+        parameters=_NAMES,
+        log_covariance=tuple(tuple(float(c) for c in line) for line in covariance),
+    )
+    fit = CollectiveFit(**coefs, scatter=Coef(value=_scatter(errors), source=source))
+    return FittedCollective(rows.kind, fit, record, errors, covered)

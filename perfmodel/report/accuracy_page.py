@@ -1,0 +1,132 @@
+"""The accuracy page: error tables, errors on left-out rows, and stories of the worst groups, as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.report.validation import accuracy_markdown
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.validate.accuracy import GroupError, error_table
+from perfmodel.validate.host_cases import HOST_CASES
+from perfmodel.validate.host_fit import HostFit, host_fit
+from perfmodel.validate.predict import Predictions
+from perfmodel.validate.residuals import trends
+from perfmodel.validate.stories import read_stories
+
+__all__ = ["accuracy_page"]
+
+_WORST_MEDIAN: Final = 0.10
+_LEAST_ROWS: Final = 5
+_MOST_STORIES: Final = 30
+_DETAIL: Final = ("kind", "device", "runtime")
+_HEAD: Final = """# Accuracy
+
+Written by `perfmodel validate --write docs/accuracy.md`; do not edit. Errors are |predicted / measured - 1|, bias is
+the median of predicted / measured - 1, "in band" the share of rows inside their 80 % band (80 % is right, more is too
+wide), "band" the median half-width. Rows of status ok and inferred of the shipped tables. Most kernels and host times
+were fitted on rows of these tables, so that the first two sections show agreement; errors on rows that a fit had not
+seen follow below.
+"""
+
+
+def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
+    """Return the whole page."""
+    detail = error_table(found, _DETAIL)
+    parts = [
+        _HEAD,
+        "## By kind\n",
+        accuracy_markdown(error_table(found, ("kind",))),
+        "\n## By kind, device and software\n",
+        accuracy_markdown(detail),
+        "\n## Left out: host times of runtimes\n",
+        "Each model in turn is left out of the fit of the host times (and of the reads that grouped-query attention "
+        "repeats), then predicted.\n",
+        "\n".join(_host_lines(found, catalogue)),
+        "\n## Left out: kernels\n",
+        "Errors on whole shapes left out, as each calibration file records them.\n",
+        "\n".join(_kernel_lines(catalogue)),
+        "\n## Stories of the worst groups\n",
+        f"Groups of at least {_LEAST_ROWS} rows with a median error above {100 * _WORST_MEDIAN:.0f} %, and why.\n",
+        "\n".join(_stories(found, detail, catalogue)),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %" if math.isfinite(value) else "-"
+
+
+def _spread(error: np.ndarray) -> str:
+    known = np.abs(error[np.isfinite(error)])
+    return f"{_percent(float(np.median(known)))} / {_percent(float(np.percentile(known, 90)))}" if len(known) else "-"
+
+
+def _host_lines(found: Predictions, catalogue: Catalogue) -> Iterator[str]:
+    yield "| runtime | devices | rows | fitted | own rows (median / P90) | model left out | device left out |"
+    yield "| --- | --- | ---: | --- | ---: | ---: | ---: |"
+    for case in HOST_CASES:
+        rows = case.rows(found.table)
+        try:
+            by_model = host_fit(rows, catalogue, case.profile, parameters=case.parameters)
+            by_device = (
+                host_fit(rows, catalogue, case.profile, parameters=case.parameters, group="device")
+                if len(case.devices) > 1
+                else None
+            )
+        except PerfmodelError:
+            continue
+        device = _spread(by_device.left_out) if by_device else "-"
+        yield (
+            f"| {case.profile} | {', '.join(case.devices)} | {len(by_model.error)} | {_values(by_model)} "
+            f"| {_spread(by_model.error)} | {_spread(by_model.left_out)} | {device} |"
+        )
+
+
+def _values(fit: HostFit) -> str:
+    texts = []
+    for name, value in fit.values.items():
+        if name.startswith("host"):
+            texts.append(f"{name.removeprefix('host_').replace('_', ' ')} {1e6 * value:.0f} us")
+        else:
+            texts.append(f"{name.removesuffix('_frac').replace('_', ' ')} {value:.2f}")
+    return ", ".join(texts)
+
+
+def _kernel_lines(catalogue: Catalogue) -> Iterator[str]:
+    yield "| calibration | kernel class | fitted on | rows | groups | median / P90, groups left out |"
+    yield "| --- | --- | --- | ---: | ---: | ---: |"
+    for name in catalogue.paths("calibration"):
+        for kernel, record in catalogue.calibration(name).fits.items():
+            yield (
+                f"| {name} | {kernel} | {record.runtime} | {record.n_rows} | {record.n_groups} "
+                f"| {_percent(record.left_out_median_frac)} / {_percent(record.left_out_p90_frac)} |"
+            )
+
+
+def _stories(found: Predictions, groups: Sequence[GroupError], catalogue: Catalogue) -> Iterator[str]:
+    stories = read_stories(catalogue)
+    worst = [g for g in groups if g.n >= _LEAST_ROWS and g.median_frac > _WORST_MEDIAN]
+    worst.sort(key=lambda g: -g.median_frac)
+    for group in worst[:_MOST_STORIES]:
+        mask = np.ones(len(found.table), dtype=bool)
+        for name, word in group.words.items():
+            mask &= found.table[name] == word
+        yield f"**{', '.join(group.words.values())}** ({group.n} rows, {_percent(group.median_frac)} / "
+        yield f"{_percent(group.p90_frac)}, bias {100 * group.bias_frac:+.0f} %). "
+        story = stories.about(group.words)
+        yield f"{story.text.strip()} (Cause: {story.cause}.)" if story else "Not explained."
+        seen = [
+            f"with {t.column} (rank correlation {t.correlation:+.2f}; median {100 * t.low_frac:+.0f} % in the lowest "
+            f"third, {100 * t.high_frac:+.0f} % in the highest)"
+            for t in trends(found.selected(mask))
+        ]
+        if seen:
+            yield f"Errors go {'; '.join(seen)}."
+        yield ""
+    if len(worst) > _MOST_STORIES:
+        yield f"{len(worst) - _MOST_STORIES} further groups are in the table above."

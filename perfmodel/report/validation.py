@@ -1,0 +1,198 @@
+"""Validation to read and to look at: an error table, the same as data, and parity and residual plots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.validate.accuracy import GroupError
+from perfmodel.validate.predict import Predictions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table as RichTable
+
+__all__ = ["accuracy_documents", "accuracy_markdown", "accuracy_table", "saved_figure", "validation_figure"]
+
+_COLOURS: Final = (
+    "#1b4965", "#c8553d", "#5b8c5a", "#8f6bb3", "#d9a441", "#3d7ea6", "#7a7a7a", "#b0476e", "#2f9e8f",
+)  # fmt: skip
+_SPREAD: Final = 4.0
+"""Residuals are drawn up to this factor; what lies beyond is drawn at the edge."""
+_HEADINGS: Final = ("rows", "no prediction", "median", "P90", "bias", "in band", "band")
+
+
+def _percent(value: float, *, signed: bool = False) -> str:
+    if not math.isfinite(value):
+        return "-"
+    digits = 0 if abs(value) >= 0.995 else 1
+    return f"{100 * value:{'+' if signed else ''}.{digits}f} %"
+
+
+def _figures(group: GroupError) -> tuple[str, ...]:
+    inside = "-" if math.isnan(group.covered_frac) else f"{100 * group.covered_frac:.0f} %"
+    width = "-" if math.isnan(group.half_width_frac) else f"±{100 * group.half_width_frac:.0f} %"
+    return (
+        str(group.n),
+        str(group.n_without or ""),
+        _percent(group.median_frac),
+        _percent(group.p90_frac),
+        _percent(group.bias_frac, signed=True),
+        inside,
+        width,
+    )
+
+
+def accuracy_table(groups: Sequence[GroupError], title: str = "") -> RichTable:
+    """Return the errors as a table for the terminal."""
+    from rich import box
+    from rich.table import Table as RichTable
+
+    names = list(groups[0].words) if groups else []
+    table = RichTable(title=title or None, box=box.SIMPLE, title_justify="left", padding=(0, 1))
+    for name in names:
+        table.add_column(name, overflow="fold")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for group in groups:
+        table.add_row(*(group.words[name] for name in names), *_figures(group))
+    return table
+
+
+def accuracy_documents(groups: Sequence[GroupError]) -> list[dict[str, Any]]:
+    """Return the errors as plain data with stable keys; what is not known is null."""
+    return [
+        {
+            **group.words,
+            "n": group.n,
+            "n_without_prediction": group.n_without,
+            **{
+                name: value if math.isfinite(value) else None
+                for name, value in (
+                    ("median_abs_rel_error", group.median_frac),
+                    ("p90_abs_rel_error", group.p90_frac),
+                    ("bias", group.bias_frac),
+                    ("band_coverage", group.covered_frac),
+                    ("band_half_width", group.half_width_frac),
+                )
+            },
+        }
+        for group in groups
+    ]
+
+
+def accuracy_markdown(groups: Sequence[GroupError]) -> str:
+    """Return the errors as a Markdown table."""
+    names = list(groups[0].words) if groups else []
+    head = [*names, *_HEADINGS]
+    lines = [" | ".join(head), " | ".join(["---"] * len(names) + ["---:"] * len(_HEADINGS))]
+    lines += [" | ".join([*(group.words[name] for name in names), *_figures(group)]) for group in groups]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def validation_figure(found: Predictions, by: str = "kind") -> Figure:
+    """Return a figure: predicted against measured, residuals against size, and residuals by group with the spread."""
+    from matplotlib.figure import Figure
+
+    use = np.flatnonzero(np.isfinite(found.error))
+    figure = Figure(figsize=(11.0, 7.6), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1.0))
+    parity, spread = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
+    residual = figure.add_subplot(grid[1, :])
+    labels = np.array([str(word) or "(not stated)" for word in found.table[by]], dtype=object)[use]
+    measured, predicted = found.measured[use], found.predicted[use]
+    names, counts = np.unique(labels.astype(str), return_counts=True)
+    order = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
+    drawn = {name: _COLOURS[min(i, len(_COLOURS) - 1)] for i, name in enumerate(order)}
+    _parity(parity, measured, predicted, labels, drawn)
+    _residuals(residual, measured, predicted, labels, drawn)
+    _boxes(spread, measured, predicted, labels, order)
+    for axes in (parity, spread, residual):
+        axes.grid(visible=True, linewidth=0.4, color="#dcdcdc")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    median = float(np.median(np.abs(predicted / measured - 1.0))) if len(use) else math.nan
+    inside = float(np.mean(found.covered[use])) if len(use) else math.nan
+    title = f"{len(use)} measured rows, median error {_percent(median)}, {_percent(inside)} inside their 80 % band"
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    return figure
+
+
+def _parity(
+    axes: Axes, measured: NDArray[Any], predicted: NDArray[Any], labels: NDArray[Any], drawn: dict[str, str]
+) -> None:
+    for i, (name, colour) in enumerate(drawn.items()):
+        mine = labels == name
+        label = name if i < len(_COLOURS) - 1 or len(drawn) == len(_COLOURS) else None
+        axes.plot(
+            measured[mine], predicted[mine], "o", markersize=2.6, alpha=0.55, color=colour, label=label, mew=0, rasterized=True
+        )
+    if len(measured):
+        ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
+        axes.plot(ends, ends, color="#333333", linewidth=1.0)
+        for factor in (1.25, 1 / 1.25):
+            axes.plot(ends, ends * factor, color="#999999", linewidth=0.7, linestyle="--")
+    axes.set(xscale="log", yscale="log", xlabel="measured (base units)", ylabel="predicted (base units)")
+    axes.set_title("parity, dashed: a quarter off", fontsize=9.5, loc="left")
+    axes.legend(frameon=False, fontsize=8, markerscale=2.5, loc="upper left")
+
+
+def _residuals(
+    axes: Axes, measured: NDArray[Any], predicted: NDArray[Any], labels: NDArray[Any], drawn: dict[str, str]
+) -> None:
+    ratio = np.clip(predicted / measured, 1 / _SPREAD, _SPREAD)
+    for name, colour in drawn.items():
+        mine = labels == name
+        axes.plot(measured[mine], ratio[mine], "o", markersize=2.6, alpha=0.5, color=colour, mew=0, rasterized=True)
+    axes.axhline(1.0, color="#333333", linewidth=1.0)
+    axes.set(xscale="log", yscale="log", xlabel="measured (base units)", ylabel="predicted / measured")
+    _ratio_ticks(axes.yaxis)
+    axes.set_title(f"residuals; what is off by more than {_SPREAD:g} times stands at the edge", fontsize=9.5, loc="left")
+
+
+def _ratio_ticks(axis: Any) -> None:
+    ticks = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+    axis.set_major_locator(_fixed(ticks))
+    axis.set_minor_locator(_fixed(()))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def _fixed(ticks: Sequence[float]) -> Any:
+    from matplotlib.ticker import FixedLocator
+
+    return FixedLocator(list(ticks))
+
+
+def _boxes(
+    axes: Axes, measured: NDArray[Any], predicted: NDArray[Any], labels: NDArray[Any], order: Sequence[str]
+) -> None:
+    """Draw the spread of predicted / measured by group: median, half of the rows, and 80 % of them."""
+    shown = list(order)[:14][::-1]
+    for at, name in enumerate(shown):
+        ratio = np.clip((predicted / measured)[labels == name], 1 / _SPREAD, _SPREAD)
+        low, first, middle, third, high = np.percentile(ratio, (10, 25, 50, 75, 90))
+        axes.plot([low, high], [at, at], color="#8a9bb0", linewidth=1.4, solid_capstyle="butt")
+        axes.plot([first, third], [at, at], color="#1b4965", linewidth=6.0, solid_capstyle="butt")
+        axes.plot([middle], [at], "|", color="#ffffff", markersize=7, markeredgewidth=1.6)
+    axes.axvline(1.0, color="#c8553d", linewidth=1.0)
+    axes.set_xscale("log")
+    axes.set_xlim(1 / 2.2, 2.2)
+    axes.xaxis.set_major_locator(_fixed((0.5, 0.75, 1.0, 1.5, 2.0)))
+    axes.xaxis.set_minor_locator(_fixed(()))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_yticks(range(len(shown)), [f"{name} ({np.count_nonzero(labels == name)})" for name in shown], fontsize=8)
+    axes.set_xlabel("predicted / measured")
+    axes.set_title("half of the rows (thick) and 80 % of them (thin)", fontsize=9.5, loc="left")
+
+
+def saved_figure(found: Predictions, path: Path, by: str = "kind") -> Path:
+    """Draw the validation figure into a file and return its path; raises SpecError where that cannot be done."""
+    from perfmodel.report.picture import saved_picture
+
+    return saved_picture(validation_figure(found, by), path)

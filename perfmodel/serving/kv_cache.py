@@ -1,0 +1,88 @@
+"""Blocks of the KV pool: how many are held, how many are free, and what of a preempted request is still there.
+
+Free blocks are reused oldest first, as vLLM's prefix cache does: a request that was preempted finds those of its blocks
+again that nobody has taken since. Its last blocks are given back first, so that what stays longest is its beginning.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from perfmodel.errors import SpecError
+
+__all__ = ["BlockPool"]
+
+
+class BlockPool:
+    """A pool of `n_blocks` blocks; used + free = n_blocks after every call.
+
+    The queue of free blocks is counted, not stored: `_head` is the place of the next block that is taken, `_tail` the
+    place behind the last one given back, `_claimed` the places that were taken from the middle.
+    """
+
+    __slots__ = ("_claimed", "_head", "_kept", "_tail", "block_tokens", "free", "n_blocks", "n_reused")
+
+    def __init__(self, n_blocks: int, *, block_tokens: int) -> None:
+        if n_blocks < 1 or block_tokens < 1:
+            raise SpecError(
+                "the KV pool cannot be used",
+                got=f"{n_blocks} blocks of {block_tokens} tokens",
+                expected="at least one block of at least one token",
+            )
+        self.n_blocks, self.block_tokens, self.free = n_blocks, block_tokens, n_blocks
+        self.n_reused = 0
+        self._head, self._tail = 0, n_blocks
+        self._claimed: list[tuple[int, int]] = []
+        self._kept: dict[int, tuple[int, int]] = {}
+
+    @property
+    def used(self) -> int:
+        """Blocks that requests hold."""
+        return self.n_blocks - self.free
+
+    def take(self, n_blocks: int) -> None:
+        """Take free blocks, oldest first; raises SpecError where there are not so many."""
+        if n_blocks > self.free:
+            raise SpecError("the KV pool has run out", got=f"{self.free} free blocks", expected=f"{n_blocks}")
+        self.free -= n_blocks
+        self._head += n_blocks
+        while self._claimed and self._claimed[0][0] < self._head:
+            self._head += heappop(self._claimed)[1]
+
+    def give(self, n_blocks: int) -> None:
+        """Give blocks back that nobody will ask for again."""
+        self.free += n_blocks
+        self._tail += n_blocks
+
+    def give_kept(self, request: int, n_blocks: int, *, n_whole: int) -> None:
+        """Give back the blocks of a preempted request, remembering where the `n_whole` full ones lie."""
+        self.give(n_blocks - n_whole)
+        self._kept[request] = (self._tail, n_whole)
+        self.give(n_whole)
+
+    def found(self, request: int) -> int:
+        """Return how many blocks from the beginning of a preempted request nobody has taken since."""
+        if request not in self._kept:
+            return 0
+        place, n_blocks = self._kept[request]
+        return n_blocks - min(max(self._head - place, 0), n_blocks)
+
+    def reclaim(self, request: int, n_blocks: int) -> None:
+        """Take the first `n_blocks` blocks of a preempted request as they are; the rest of it is forgotten."""
+        place, held = self._kept.pop(request, (0, 0))
+        if not n_blocks:
+            return
+        self.free -= n_blocks
+        self.n_reused += n_blocks
+        # The beginning of a request lies at the end of its stretch of places.
+        start = place + held - n_blocks
+        if start <= self._head:
+            self._head += n_blocks
+            while self._claimed and self._claimed[0][0] <= self._head:
+                self._head += heappop(self._claimed)[1]
+        else:
+            heappush(self._claimed, (start, n_blocks))
+
+    def unclaimed(self) -> int:
+        """Return the free blocks as the places of the queue have them: equal to `free` unless a count went wrong."""
+        return self._tail - self._head - sum(n for _, n in self._claimed)

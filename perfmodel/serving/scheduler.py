@@ -1,0 +1,300 @@
+"""Which requests the next step serves: policies behind one protocol, and the queue they take from.
+
+A policy looks at a `Batch`, admits from its queue, preempts where blocks run out, and leaves in `batch.chunks` the
+prompt pieces of the next step. It returns whether the decoding sequences take part. Sources: vLLM V1 Scheduler.schedule
+(decode first, chunked prefill in one token budget, newest preempted), vLLM V0 Scheduler (prompts before decodes,
+watermark), Orca and FasterTransformer (iteration-level and static batching).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from perfmodel.errors import Fault, SpecError
+
+if TYPE_CHECKING:
+    from perfmodel.serving.batch import Batch
+
+__all__ = [
+    "POLICIES",
+    "ArrivalOrder",
+    "Limit",
+    "MixedBatching",
+    "Policy",
+    "PolicyName",
+    "PrefillFirst",
+    "Queue",
+    "SchedulerLimits",
+    "ShortestFirst",
+    "StaticBatching",
+    "policy_of",
+]
+
+PolicyName = Literal["mixed", "prefill-first", "static"]
+
+
+class Limit(IntEnum):
+    """Why requests wait in a step, or `ARRIVAL_RATE` where none does."""
+
+    ARRIVAL_RATE = 0
+    KV_CAPACITY = 1
+    MAX_NUM_SEQS = 2
+    TOKEN_BUDGET = 3
+    BATCH_CLOSED = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerLimits:
+    """What the engine's flags allow.
+
+    `watermark_frac`: share of blocks that admission leaves free (0.01 in vLLM V0, none in V1). `chunked`: prompts may be
+    cut over steps. `preallocated_tokens`: each sequence reserves room for so many tokens at once, as engines without
+    paging do; None: blocks are taken as they are needed. `keeps_prefix`: a preempted request finds its blocks again
+    where nobody has taken them. `reserves_prompt`: a cut prompt is admitted only where all of it has room.
+    """
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    n_blocks: int
+    block_tokens: int = 16
+    chunked: bool = True
+    watermark_frac: float = 0.0
+    preallocated_tokens: int | None = None
+    keeps_prefix: bool = True
+    reserves_prompt: bool = False
+
+    def __post_init__(self) -> None:
+        counts = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "n_blocks", "block_tokens")
+        faults = [
+            Fault(f.name, str(getattr(self, f.name)), "at least 1")
+            for f in fields(self)
+            if f.name in counts and getattr(self, f.name) < 1
+        ]
+        if not 0 <= self.watermark_frac < 1:
+            faults.append(Fault("watermark_frac", str(self.watermark_frac), "from 0 to below 1"))
+        if self.preallocated_tokens is not None and self.preallocated_tokens < self.max_model_len:
+            got = f"{self.preallocated_tokens} of {self.max_model_len} tokens"
+            faults.append(Fault("preallocated_tokens", got, "at least the context limit"))
+        if faults:
+            raise SpecError("the scheduler cannot work", faults=faults)
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that admission leaves free."""
+        return int(self.watermark_frac * self.n_blocks)
+
+    def refusal(self, input_tokens: int, output_tokens: int, *, whole_prompts: bool) -> str | None:
+        """Return why a request can never be served, None where it can."""
+        if input_tokens + output_tokens > self.max_model_len:
+            return "context_limit"
+        held = self.preallocated_tokens or input_tokens + output_tokens - 1
+        if -(-held // self.block_tokens) + self.watermark_blocks > self.n_blocks:
+            return "kv_capacity"
+        if whole_prompts and input_tokens > self.max_num_batched_tokens:
+            return "token_budget"
+        return None
+
+
+class Queue(Protocol):
+    """Requests that wait. `reorders`: a request that comes later may be served before the head."""
+
+    reorders: bool
+
+    def __len__(self) -> int: ...
+
+    def add(self, request: int) -> None:
+        """Add a request that has arrived."""
+
+    def put_back(self, request: int) -> None:
+        """Add a preempted request: it goes before all others."""
+
+    def head(self) -> int:
+        """Return the next request."""
+
+    def pop(self) -> int:
+        """Take the next request."""
+
+
+class ArrivalOrder:
+    """First come, first served."""
+
+    reorders = False
+
+    def __init__(self) -> None:
+        self._waiting: deque[int] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, request: int) -> None:
+        """Add a request at the end."""
+        self._waiting.append(request)
+
+    def put_back(self, request: int) -> None:
+        """Add a preempted request at the front."""
+        self._waiting.appendleft(request)
+
+    def head(self) -> int:
+        """Return the oldest request."""
+        return self._waiting[0]
+
+    def pop(self) -> int:
+        """Take the oldest request."""
+        return self._waiting.popleft()
+
+
+class ShortestFirst:
+    """The request with the fewest tokens first (known in advance), preempted ones before all; ties by arrival."""
+
+    reorders = True
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._tokens = tokens
+        self._back: list[int] = []
+        self._heap: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._back) + len(self._heap)
+
+    def add(self, request: int) -> None:
+        """Add a request in its place."""
+        heappush(self._heap, (self._tokens[request], request))
+
+    def put_back(self, request: int) -> None:
+        """Add a preempted request at the front."""
+        self._back.append(request)
+
+    def head(self) -> int:
+        """Return the shortest request."""
+        return self._back[-1] if self._back else self._heap[0][1]
+
+    def pop(self) -> int:
+        """Take the shortest request."""
+        return self._back.pop() if self._back else heappop(self._heap)[1]
+
+
+class Policy(Protocol):
+    """A scheduler. `admits_beside_decodes`: an arrival may change the step after the next, also while all decode."""
+
+    whole_prompts: bool
+    admits_beside_decodes: bool
+
+    def plan(self, batch: Batch) -> bool:
+        """Put the prompt pieces of the next step in `batch.chunks`; return whether decoding sequences take part."""
+
+
+class MixedBatching:
+    """Decodes first, then prompts in what is left of the token budget; the newest is preempted when blocks run out."""
+
+    admits_beside_decodes = True
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.whole_prompts = not limits.chunked
+
+    def plan(self, batch: Batch) -> bool:
+        """Plan a step: every decoding sequence, the prompt that was cut, then new ones."""
+        preempted = batch.blocks_for_decode()
+        limits = batch.limits
+        budget = limits.max_num_batched_tokens - batch.n_seqs
+        if batch.cut_request >= 0 and budget > 0:
+            n_tokens = batch.cut_prompt_continued(budget)
+            budget -= n_tokens
+            preempted = preempted or not n_tokens
+        if preempted:
+            return True
+        while batch.queue:
+            if batch.n_running >= limits.max_num_seqs:
+                batch.limit = Limit.MAX_NUM_SEQS
+                break
+            beside = batch.n_running > 0
+            if budget <= 0 or (self.whole_prompts and beside and batch.head_tokens() > budget):
+                batch.limit = Limit.TOKEN_BUDGET
+                break
+            n_tokens = batch.admitted(budget if limits.chunked else None)
+            if not n_tokens:
+                batch.limit = Limit.KV_CAPACITY
+                break
+            budget -= n_tokens
+        return True
+
+
+class PrefillFirst:
+    """Prompts before decodes: while a whole prompt can be admitted, steps only read prompts (vLLM V0, MindIE)."""
+
+    whole_prompts = True
+    admits_beside_decodes = True
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self._limits = limits
+
+    def plan(self, batch: Batch) -> bool:
+        """Plan a step of prompts, or one of decodes."""
+        _admit_whole(batch, self._limits.max_num_seqs)
+        if batch.chunks:
+            return False
+        batch.blocks_for_decode()
+        return True
+
+
+class StaticBatching:
+    """A batch is closed when it starts; the next one starts when all of it is done. Who is done early leaves early."""
+
+    whole_prompts = True
+    admits_beside_decodes = False
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self._most = limits.max_num_seqs
+        self._n_seats = 0
+
+    def plan(self, batch: Batch) -> bool:
+        """Plan a step of prompts while the batch forms, else one of decodes."""
+        if not batch.n_running:
+            self._n_seats = min(self._most, len(batch.queue))
+        n_before = batch.n_running
+        if self._n_seats:
+            _admit_whole(batch, min(self._most, n_before + self._n_seats))
+            self._n_seats -= batch.n_running - n_before
+            if batch.chunks:
+                return False
+            self._n_seats = 0
+        if batch.queue:
+            batch.limit = Limit.BATCH_CLOSED
+        batch.blocks_for_decode()
+        return True
+
+
+def _admit_whole(batch: Batch, max_num_seqs: int) -> None:
+    """Admit whole prompts within the token budget; one that is beyond it (resumed after preemption) goes alone."""
+    budget = batch.limits.max_num_batched_tokens
+    while batch.queue:
+        if batch.n_running >= max_num_seqs:
+            batch.limit = Limit.MAX_NUM_SEQS
+            break
+        if batch.chunks and batch.head_tokens() > budget:
+            batch.limit = Limit.TOKEN_BUDGET
+            break
+        n_tokens = batch.admitted(None)
+        if not n_tokens:
+            batch.limit = Limit.KV_CAPACITY
+            break
+        budget -= n_tokens
+
+
+POLICIES: Final[dict[PolicyName, type[MixedBatching | PrefillFirst | StaticBatching]]] = {
+    "mixed": MixedBatching,
+    "prefill-first": PrefillFirst,
+    "static": StaticBatching,
+}
+
+
+def policy_of(name: str, limits: SchedulerLimits) -> Policy:
+    """Return a fresh policy by name; raises SpecError for a name that is none."""
+    if name not in POLICIES:
+        raise SpecError(f"unknown scheduling policy {name!r}", expected=", ".join(POLICIES))
+    return POLICIES[name](limits)  # type: ignore[index]

@@ -1,0 +1,239 @@
+"""Laws of the simulation: closed forms equal single steps, nothing is lost, blocks are conserved."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.serving.arrivals import Trace
+from perfmodel.serving.batch import Batch
+from perfmodel.serving.clock import Clock, FixedClock, Stepwise, TableClock, floor_sum
+from perfmodel.serving.engine import Run, ServingSetup, simulated
+from perfmodel.serving.scheduler import POLICIES, Policy, SchedulerLimits, policy_of
+from perfmodel.serving.step_table import step_table
+
+
+class _ToyTimes:
+    """Step times with a knee and a curve, as kernels have them."""
+
+    def decode_s(self, n_seqs: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """A floor, a slope in total context, a curve in the mean."""
+        return 1e-6 * (np.maximum(9.0, 0.7 * n_seqs) + 0.0313 * n_seqs * context + 0.5 * np.log2(1 + context / 16))
+
+    def mixed_s(
+        self, n_seqs: np.ndarray, context: np.ndarray, prompt_tokens: np.ndarray, attended: np.ndarray
+    ) -> np.ndarray:
+        """The same with prompts beside."""
+        return self.decode_s(n_seqs, context) + self.prompt_s(prompt_tokens, attended)
+
+    def prompt_s(self, prompt_tokens: np.ndarray, attended: np.ndarray) -> np.ndarray:
+        """Work on tokens and on pairs."""
+        return 1e-6 * (3.0 + 0.9 * prompt_tokens + 0.004 * prompt_tokens * attended)
+
+
+TOY = TableClock(step_table(_ToyTimes(), n_seqs=16, context_tokens=400, prompt_tokens=64))
+CLOCKS: list[Clock] = [TOY, FixedClock(1000, 500, 70)]
+
+
+class Watched:
+    """A policy that checks the books of the batch before and after every plan."""
+
+    def __init__(self, inner: Policy) -> None:
+        self.inner = inner
+        self.whole_prompts, self.admits_beside_decodes = inner.whole_prompts, inner.admits_beside_decodes
+
+    def plan(self, batch: Batch) -> bool:
+        """Check, plan, check."""
+        pool = batch.pool
+        assert pool.used == batch.held_blocks()
+        assert pool.used + pool.free == pool.n_blocks
+        decodes = self.inner.plan(batch)
+        assert pool.used + pool.free == pool.n_blocks
+        assert 0 <= pool.free == pool.unclaimed()
+        assert batch.n_running <= batch.limits.max_num_seqs
+        assert batch.chunks or batch.n_seqs
+        return decodes
+
+
+@st.composite
+def traces(draw: st.DrawFn, most: int = 40) -> Trace:
+    n = most - draw(st.integers(0, most - 1))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    scale = draw(st.sampled_from([300, 1, 5_000, 30_000, 1_000_000]))
+    arrival = np.cumsum(rng.integers(0, scale + 1, n)).astype(np.int64)
+    inputs, outputs = rng.integers(1, 70, n), rng.integers(1, draw(st.sampled_from([150, 30, 2])), n)
+    users = draw(st.sampled_from([None, None, None, 1, 8]))
+    think = rng.integers(0, 50_000, n) if users else None
+    return Trace(arrival, inputs, outputs, max_in_flight=users, think_ns=think)
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> SchedulerLimits:
+    block = draw(st.sampled_from([16, 4, 1]))
+    tokens = draw(st.sampled_from([256, 300, 600, 2000]))
+    return SchedulerLimits(
+        max_num_seqs=draw(st.sampled_from([16, 16, 5, 1])),
+        max_num_batched_tokens=draw(st.sampled_from([40, 64, 200, 16])),
+        max_model_len=240,
+        n_blocks=-(-tokens // block),
+        block_tokens=block,
+        chunked=draw(st.booleans()),
+        watermark_frac=draw(st.sampled_from([0.0, 0.01, 0.05])),
+        preallocated_tokens=draw(st.sampled_from([None, None, None, 240])),
+        keeps_prefix=draw(st.booleans()),
+        reserves_prompt=draw(st.booleans()),
+    )
+
+
+setups = st.builds(
+    ServingSetup,
+    limits=limits(),
+    policy=st.sampled_from(list(POLICIES)),
+    order=st.sampled_from(["fcfs", "sjf"]),
+    n_replicas=st.sampled_from([1, 1, 2, 3]),
+)
+
+
+def watched(setup: ServingSetup) -> ServingSetup:
+    def make(of: SchedulerLimits) -> Policy:
+        return Watched(policy_of(setup.policy, of))
+
+    return ServingSetup(
+        limits=setup.limits,
+        policy=setup.policy,
+        order=setup.order,
+        n_replicas=setup.n_replicas,
+        routing=setup.routing,
+        make_policy=make,
+    )
+
+
+def same(one: Run, other: Run) -> None:
+    for name in ("sent_ns", "scheduled_ns", "first_token_ns", "finish_ns", "n_preemptions", "replica"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    assert one.refused == other.refused
+    assert one.in_system_ns == other.in_system_ns
+
+
+class _SingleSteps(Stepwise):
+    """A clock that never lets more than one step pass at a time."""
+
+    __slots__ = ()
+
+    def decode_run(self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int) -> tuple[int, int]:
+        return 1, self.clock.decode_ns(n_seqs, context_tokens)
+
+
+@settings(max_examples=250, deadline=None)
+@given(traces(), setups, st.sampled_from(CLOCKS))
+def test_runs_of_steps_equal_single_steps_to_the_nanosecond(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
+    fast = simulated(trace, setup, clock)
+    same(fast, simulated(trace, setup, Stepwise(clock)))
+    same(fast, simulated(trace, setup, _SingleSteps(clock)))
+
+
+@settings(max_examples=250, deadline=None)
+@given(traces(), setups, st.sampled_from(CLOCKS))
+def test_blocks_are_conserved_and_every_request_ends_once(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
+    run = simulated(trace, watched(setup), clock)
+    served = run.finish_ns >= 0
+    assert served.sum() + len(run.refused) == len(trace)
+    assert not any(served[list(run.refused)])
+    assert (run.sent_ns >= trace.arrival_ns).all()
+    for before, after in (("sent_ns", "scheduled_ns"), ("scheduled_ns", "first_token_ns"), ("first_token_ns", "finish_ns")):
+        assert (getattr(run, before)[served] <= getattr(run, after)[served]).all()
+    assert run.used_blocks_at_end == 0
+    assert run.in_system_ns == int((run.finish_ns - run.sent_ns)[served].sum())
+    tokens = int(trace.output_tokens[served].sum())
+    gaps = sum(int((s.n_decoding * s.n_steps - s.n_late).sum()) for s in run.segments) + int(run.late_gaps[:, 1].sum())
+    assert gaps == tokens - served.sum()
+
+
+@pytest.mark.parametrize("policy", ["mixed", "prefill-first"])
+@pytest.mark.parametrize("keeps_prefix", [True, False])
+def test_a_pool_that_runs_out_all_the_time_keeps_its_books(policy: str, keeps_prefix: bool) -> None:
+    n_preempted = n_reused = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n = 80
+        arrival = np.cumsum(rng.integers(0, 2_000, n)).astype(np.int64)
+        trace = Trace(arrival, rng.integers(1, 70, n), rng.integers(40, 150, n))
+        of = SchedulerLimits(
+            max_num_seqs=16,
+            max_num_batched_tokens=int(rng.choice([24, 64, 100])) if policy == "mixed" else 200,
+            max_model_len=240,
+            n_blocks=int(rng.choice([80, 120, 200])),
+            block_tokens=4,
+            watermark_frac=0.0 if policy == "mixed" else 0.01,
+            keeps_prefix=keeps_prefix,
+        )
+        setup = ServingSetup(limits=of, policy=policy)
+        fast = simulated(trace, setup, TOY)
+        same(fast, simulated(trace, watched(setup), _SingleSteps(TOY)))
+        same(fast, simulated(trace, watched(setup), TOY))
+        assert (fast.finish_ns >= 0).all()
+        assert fast.used_blocks_at_end == 0
+        n_preempted += int(fast.n_preemptions.sum())
+        n_reused += fast.n_reused_blocks
+    assert n_preempted > 100
+    assert (n_reused > 100) == keeps_prefix
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces(), setups, st.sampled_from(CLOCKS))
+def test_gaps_between_tokens_add_up_to_the_time_of_decoding(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
+    run = simulated(trace, setup, clock)
+    served = run.finish_ns >= 0
+    total = sum(
+        int((s.n_decoding * s.duration_ns)[s.n_late == 0].sum()) for s in run.segments
+    )
+    late = [(s.n_decoding, s.duration_ns, s.n_steps, s.n_late) for s in run.segments if (s.n_late > 0).any()]
+    if late:
+        return
+    total += int((run.late_gaps[:, 0] * run.late_gaps[:, 1]).sum())
+    assert total == int((run.finish_ns - run.first_token_ns)[served].sum())
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), limits(), st.sampled_from(list(POLICIES)))
+def test_routing_by_load_equals_single_steps_and_loses_nothing(
+    trace: Trace, of: SchedulerLimits, policy: str
+) -> None:
+    trace = Trace(trace.arrival_ns, trace.input_tokens, trace.output_tokens)
+    setup = ServingSetup(limits=of, policy=policy, n_replicas=3, routing="least-loaded")
+    fast = simulated(trace, setup, TOY)
+    same(fast, simulated(trace, setup, _SingleSteps(TOY)))
+    assert (fast.finish_ns >= 0).sum() + len(fast.refused) == len(trace)
+
+
+@given(
+    st.integers(1, 16), st.integers(1, 390), st.integers(1, 500), st.integers(-5, 10**8), st.sampled_from(CLOCKS)
+)
+def test_a_run_of_decode_steps_is_the_sum_of_its_steps(
+    n: int, mean: int, most: int, until: int, clock: Clock
+) -> None:
+    context = n * mean + n // 2
+    assert clock.decode_run(n, context, n_most=most, until_ns=until) == Stepwise(clock).decode_run(
+        n, context, n_most=most, until_ns=until
+    )
+
+
+@given(st.integers(0, 300), st.integers(1, 10**6), st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
+def test_floor_sum_is_the_sum_of_floors(n: int, m: int, a: int, b: int) -> None:
+    assert floor_sum(n, m, a, b) == sum((a * i + b) // m for i in range(n))
+
+
+@settings(max_examples=100, deadline=None)
+@given(traces(), st.integers(2, 9), st.sampled_from(list(POLICIES)))
+def test_a_faster_clock_never_delays_a_request_that_is_served_alone(trace: Trace, factor: int, policy: str) -> None:
+    trace = Trace(trace.arrival_ns, trace.input_tokens, trace.output_tokens)
+    of = SchedulerLimits(
+        max_num_seqs=1, max_num_batched_tokens=256, max_model_len=240, n_blocks=20, block_tokens=16
+    )
+    setup = ServingSetup(limits=of, policy=policy)
+    slow = simulated(trace, setup, FixedClock(100 * factor, 50 * factor, 7 * factor))
+    fast = simulated(trace, setup, FixedClock(100, 50, 7))
+    assert (fast.finish_ns <= slow.finish_ns).all()
+    assert (fast.first_token_ns <= slow.first_token_ns).all()
