@@ -242,7 +242,7 @@ def weights(node: Estimate) -> tuple[Num, ...]:
         case Rule.REPEAT:
             return (node.parameter,)
         case Rule.NORM:
-            return tuple((value / (node.value + _TINY)) ** (node.parameter - 1.0) for value in values)
+            return tuple(((value + _TINY) / (node.value + _TINY)) ** (node.parameter - 1.0) for value in values)
         case Rule.OVERLAP:
             hidden = 1.0 - node.parameter
             leads: Num = np.multiply(values[0] >= values[1], 1.0)

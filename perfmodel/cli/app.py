@@ -19,7 +19,20 @@ from perfmodel.errors import PerfmodelError
 
 __all__ = ["app_with", "main"]
 
-COMMANDS: Final = ("estimate", "memory", "whatif", "sweep", "roofline", "fit", "calibrate", "import", "predict", "validate", "demo")
+COMMANDS: Final = (
+    "estimate",
+    "memory",
+    "whatif",
+    "sweep",
+    "simulate",
+    "roofline",
+    "fit",
+    "calibrate",
+    "import",
+    "predict",
+    "validate",
+    "demo",
+)
 GROUPS: Final = ("hardware", "models")
 
 

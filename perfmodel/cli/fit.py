@@ -21,11 +21,15 @@ CONTEXT: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 def fit(
     what: Annotated[str, typer.Argument(help="A CSV file, or a table in the measurement format.", metavar="DATA")],
     rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
-    x: Annotated[list[str] | None, typer.Option("--x", help="Column to fit against; repeat for laws of several.")] = None,
+    x: Annotated[
+        list[str] | None, typer.Option("--x", help="Column to fit against; repeat for laws of several.")
+    ] = None,
     y: Annotated[
         str | None, typer.Option("--y", help="Column to fit; in a measurement table also an op, such as ipc.")
     ] = None,
-    law: Annotated[str, typer.Option("--law", help="auto (all that suit the columns), or names parted by commas.")] = "auto",
+    law: Annotated[
+        str, typer.Option("--law", help="auto (all that suit the columns), or names parted by commas.")
+    ] = "auto",
     stderr: Annotated[str | None, typer.Option("--stderr", help="Column with standard errors of y.")] = None,
     group: Annotated[str | None, typer.Option("--group", help="Column whose groups are left out in turn.")] = None,
     where: Annotated[
@@ -39,7 +43,9 @@ def fit(
         typer.Option("--evaluate", help="law:name=value,...: judge a law with given parameters.", metavar="LAW:VALUES"),
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Picture: .png, .svg or .pdf.", metavar="FILE")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="YAML file for the fit.", metavar="FILE")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="YAML file for the fit.", metavar="FILE")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +71,9 @@ def fit(
     if output is not None and output.exists() and not force:
         raise FitError(f"{output.name} exists already", cure="Choose another name, or --force to replace it.")
     from perfmodel.report.fit_command import FitRequest, fitted, saved_plot, shown_text
+    from perfmodel.report.picture import checked_picture
 
+    checked_picture(plot)
     request = FitRequest.of(law=law, residual=residual, loss=loss, evaluate=evaluate or ())
     data = _data(path, tuple(x), y, stderr, group, where or ())
     outcome = fitted(data, request)

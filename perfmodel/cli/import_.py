@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["import_"]
 
 
-
 def _stated(name: str, text: str) -> Any:
     return typer.Option(f"--{name.replace('_', '-')}", help=text, rich_help_panel="What the file does not say")
 

@@ -7,12 +7,24 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import SHARED, Json
+from perfmodel.cli.flags import Json
+from perfmodel.cli.names import calibration_names
 
 __all__ = ["predict"]
 
-CatalogFolders = SHARED["catalog"]
-Calibrated = SHARED["calibration"]
+CatalogFolders = Annotated[
+    list[Path] | None,
+    typer.Option("--catalog", help="Folder with your own hardware/ and models/.", metavar="DIR"),
+]
+Calibrated = Annotated[
+    str,
+    typer.Option(
+        "--calibration",
+        help="auto (fits where there are any), prior, ideal (datasheet), hard-bound, or a file.",
+        autocompletion=calibration_names,
+        metavar="TEXT",
+    ),
+]
 
 
 def predict(

@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.flags import SHARED, Json
+from perfmodel.cli.flags import Json
+from perfmodel.cli.names import calibration_names
 
 if TYPE_CHECKING:
     from perfmodel.measure.table import Table
 
 __all__ = ["validate"]
 
-CatalogFolders = SHARED["catalog"]
-Calibrated = SHARED["calibration"]
+CatalogFolders = Annotated[
+    list[Path] | None,
+    typer.Option("--catalog", help="Folder with your own hardware/ and models/.", metavar="DIR"),
+]
+Calibrated = Annotated[
+    str,
+    typer.Option(
+        "--calibration",
+        help="auto (fits where there are any), prior, ideal (datasheet), hard-bound, or a file.",
+        autocompletion=calibration_names,
+        metavar="TEXT",
+    ),
+]
 
 
 def validate(
@@ -27,7 +39,9 @@ def validate(
     ] = "kind,device",
     bound: Annotated[
         list[str] | None,
-        typer.Option("--bound", help="kind=median,p90 such as gemm=4%,12%: exit code 1 when exceeded.", metavar="BOUND"),
+        typer.Option(
+            "--bound", help="kind=median,p90 such as gemm=4%,12%: exit code 1 when exceeded.", metavar="BOUND"
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Parity and residual plots: .png, .svg or .pdf.", metavar="FILE")
@@ -35,9 +49,7 @@ def validate(
     write: Annotated[
         Path | None, typer.Option("--write", help="Write the whole report as Markdown.", metavar="FILE")
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all-rows", help="Also rows marked suspect, invalid or synthetic.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all-rows", help="Also rows marked suspect, invalid or synthetic.")] = False,
     calibration: Calibrated = "auto",
     as_json: Json = False,
     catalog: CatalogFolders = None,

@@ -50,7 +50,7 @@ class _Rates:
 
 
 def _padded_flop(work: Work, rates: _Rates) -> Num:
-    """Return the flop that the engine is busy for: on pad_tokens more tokens, at least min_rows rows, in whole units."""
+    """Return the flop that the engine is busy for: pad_tokens more tokens, at least min_rows rows, whole units."""
     flop = work.flop
     if work.flop_per_pad is not None and rates.pad_tokens > 0:
         flop = flop + work.flop_per_pad * rates.pad_tokens

@@ -104,7 +104,7 @@ class NetworkPrices:
         return quickest(name, tuple(ways))
 
     def _is_fitted(self, fabric: Fabric) -> bool:
-        """Tell whether the coefficients come from measurements in which the switch added: their bandwidth means that."""
+        """Tell whether the coefficients come from measurements in which the switch may have added."""
         return self.device.collective(fabric.kind).peer is not None
 
     def _algorithm(
@@ -137,7 +137,7 @@ class NetworkPrices:
             start = total("start_up", (start, peer))
         transfer = leaf(
             "transfer",
-            n_bytes * (sent / (share * usable)) + (0.0 if fit.knee is None else 1e-15),
+            n_bytes * (sent / (share * usable)),
             bound=Bound.LINK,
             law=TRANSFER,
             inputs=(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from perfmodel.fit.collective_fit import CollectiveRows, FittedCollective, colle
 from perfmodel.fit.kernel_fit import LEAST_ROWS, FittedKernel, fitted_kernel
 from perfmodel.measure.operator_work import OperatorRows, operator_rows, pooled
 from perfmodel.measure.table import Table
-from perfmodel.specs.calibration import Calibration, Coef, CollectiveFit, FitRecord, KernelFit
+from perfmodel.specs.calibration import Calibration, Coef, CollectiveFit, FitRecord, KernelFit, coarser_classes
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.device import Device
 from perfmodel.specs.files import yaml_text
@@ -81,7 +82,7 @@ def _family(runtime: str) -> str:
 
 def _with_tile(fit: KernelFit, kernel: str, device: Device) -> KernelFit:
     """Return the prior with the rows of a tile of fused attention: 64 on consumer chips, 128 on others."""
-    if not kernel.endswith("/prefill") or kernel.startswith("linear"):
+    if "/prefill" not in kernel or kernel.startswith("linear"):
         return fit
     is_small = device.market in ("geforce", "workstation") and device.vendor == "nvidia"
     tile = Coef(value=64.0 if is_small else 128.0, note="query rows of a tile (FlashAttention)")
@@ -94,23 +95,21 @@ def base_of(prior: Calibration, kernel: str, device: Device) -> KernelFit:
     for override in prior.overrides:
         if override.when.holds_for(device):
             kernels |= override.kernels
-    for key in (kernel, kernel.split("/")[0]):
+    for key in coarser_classes(kernel):
         if key in kernels:
             return _with_tile(kernels[key], kernel, device)
     raise CalibrationError(f"calibration {prior.name} has no coefficients for {kernel}", where=device.name)
 
 
 def _is_plain(rows: OperatorRows) -> bool:
-    """Tell whether rows are of the common case: attention in 16 bit with a cache of the same."""
-    if not rows.kernel.startswith(("attention", "mla")):
-        return True
-    return rows.work.dtype in _WIDE and rows.kv_dtype in ("", *_WIDE)
+    """Tell whether rows are of a case that steps ask for: attention that multiplies in 16 bit, whatever its cache."""
+    return rows.work.dtype in _WIDE or not rows.kernel.startswith(("attention", "mla"))
 
 
 def _choices(kernel: str, engine: str) -> tuple[Families, ...]:
     if engine:
         return (_FAMILIES_OF_ENGINE.get(engine, (engine,)),)
-    return _FAMILIES_OF.get(kernel, _FAMILIES)
+    return _FAMILIES_OF.get(kernel.removesuffix("/kv8"), _FAMILIES)
 
 
 def chosen_rows(tables: Iterable[Table], device: Device, engine: str = "") -> dict[str, OperatorRows]:
@@ -286,7 +285,6 @@ def transferred(calibration: Calibration, device: Device, *, why: str) -> Calibr
     return calibration.model_copy(
         update={
             "name": device.name,
-            "status": "prior",
             "title": f"Kernels of {device.title}, transferred from {calibration.device}: {why}",
             "kernels": {name: carried(fit) for name, fit in calibration.kernels.items()},
             "collectives": {},
@@ -319,6 +317,7 @@ def written_calibration(calibration: Calibration, path: Path, *, force: bool = F
         fresh.write_text(calibration_text(calibration), encoding="utf-8")
         os.replace(fresh, path)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
         raise CalibrationError(f"{path} cannot be written", got=error.strerror or str(error)) from error
     return path

@@ -109,7 +109,7 @@ def prior_of(base: KernelFit, rows: OperatorRows) -> Prior:
         names.append("pad_tokens")
     if rows.kernel.startswith(_KNEED):
         names.append("knee")
-    if rows.kernel in _REPLAYED:
+    if rows.kernel.startswith(_REPLAYED):
         names.append("replay")
     centres, widths = [], []
     for name in names:

@@ -32,6 +32,10 @@ wide), "band" the median half-width. Rows of status ok and inferred of the shipp
 were fitted on rows of these tables, so that the first two sections show agreement; errors on rows that a fit had not
 seen follow below.
 """
+_HOST_NOTE: Final = """Each model (or device) in turn is left out of the fit of the host times and of the reads that
+grouped-query attention repeats, then predicted. With two models, one of them with grouped queries, the share of
+repeated reads cannot be seen when that one is left out.
+"""
 
 
 def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
@@ -44,8 +48,7 @@ def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
         "\n## By kind, device and software\n",
         accuracy_markdown(detail),
         "\n## Left out: host times of runtimes\n",
-        "Each model in turn is left out of the fit of the host times (and of the reads that grouped-query attention "
-        "repeats), then predicted.\n",
+        _HOST_NOTE,
         "\n".join(_host_lines(found, catalogue)),
         "\n## Left out: kernels\n",
         "Errors on whole shapes left out, as each calibration file records them.\n",
@@ -116,8 +119,8 @@ def _stories(found: Predictions, groups: Sequence[GroupError], catalogue: Catalo
         mask = np.ones(len(found.table), dtype=bool)
         for name, word in group.words.items():
             mask &= found.table[name] == word
-        yield f"**{', '.join(group.words.values())}** ({group.n} rows, {_percent(group.median_frac)} / "
-        yield f"{_percent(group.p90_frac)}, bias {100 * group.bias_frac:+.0f} %). "
+        figures = f"{group.n} rows, {_percent(group.median_frac)} / {_percent(group.p90_frac)}"
+        yield f"**{', '.join(group.words.values())}** ({figures}, bias {100 * group.bias_frac:+.0f} %)."
         story = stories.about(group.words)
         yield f"{story.text.strip()} (Cause: {story.cause}.)" if story else "Not explained."
         seen = [

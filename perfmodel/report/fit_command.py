@@ -56,7 +56,9 @@ def _given(text: str) -> tuple[FitLaw, dict[str, float]]:
     except ValueError:
         values = {}
     if not values:
-        raise FitError("a law to evaluate cannot be read", got=repr(text), expected="law:parameter=value,parameter=value")
+        raise FitError(
+            "a law to evaluate cannot be read", got=repr(text), expected="law:parameter=value,parameter=value"
+        )
     return law_by_name(name.strip()), values
 
 

@@ -27,10 +27,10 @@ __all__ = ["answer_markdown", "comparison_markdown", "markdown_table", "memory_m
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; the first column is text, the others numbers.
 
-    >>> print(markdown_table(["part", "GiB"], [["KV | pool", "3.02"]]))
+    >>> print(markdown_table(["part", "GiB"], [["KV pool", "3.02"]]))
     | part | GiB |
     |:---|---:|
-    | KV \\\\| pool | 3.02 |
+    | KV pool | 3.02 |
     """
     marks = [":---", *["---:"] * (len(columns) - 1)]
     lines = [" | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) for row in (columns, *rows)]

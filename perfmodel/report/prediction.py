@@ -38,7 +38,8 @@ def _listed(column: Any) -> list[Any]:
         return list(column)
     whole = np.isfinite(column) & (np.abs(column) < 1e15) & (column == np.floor(column))
     return [
-        None if v != v else int(v) if is_whole else v for v, is_whole in zip(column.tolist(), whole.tolist(), strict=True)
+        None if v != v else int(v) if is_whole else v
+        for v, is_whole in zip(column.tolist(), whole.tolist(), strict=True)
     ]
 
 
@@ -57,7 +58,11 @@ def prediction_rows(found: Predictions) -> list[dict[str, Any]]:
     columns = _cells(found)
     rows: Iterable[tuple[Any, ...]] = zip(*columns.values(), strict=True)
     return [
-        {name: _finite(cell) for name, cell in zip(columns, row, strict=True) if name in ADDED or cell not in (None, "")}
+        {
+            name: _finite(cell)
+            for name, cell in zip(columns, row, strict=True)
+            if name in ADDED or cell not in (None, "")
+        }
         for row in rows
     ]
 

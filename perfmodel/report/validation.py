@@ -97,7 +97,10 @@ def accuracy_markdown(groups: Sequence[GroupError]) -> str:
 
 
 def validation_figure(found: Predictions, by: str = "kind") -> Figure:
-    """Return a figure: predicted against measured, residuals against size, and residuals by group with the spread."""
+    """Return a figure: predicted against measured, residuals against size, and residuals by group with the spread.
+
+    The two clouds hold the metric of most rows (times, as a rule), the spread by group holds every row.
+    """
     from matplotlib.figure import Figure
 
     use = np.flatnonzero(np.isfinite(found.error))
@@ -109,10 +112,14 @@ def validation_figure(found: Predictions, by: str = "kind") -> Figure:
     measured, predicted = found.measured[use], found.predicted[use]
     names, counts = np.unique(labels.astype(str), return_counts=True)
     order = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
-    drawn = {name: _COLOURS[min(i, len(_COLOURS) - 1)] for i, name in enumerate(order)}
-    _parity(parity, measured, predicted, labels, drawn)
-    _residuals(residual, measured, predicted, labels, drawn)
     _boxes(spread, measured, predicted, labels, order)
+    metrics, numbers = np.unique(found.table["metric"][use].astype(str), return_counts=True)
+    metric = str(metrics[np.argmax(numbers)]) if len(use) else "value"
+    same = found.table["metric"][use] == metric
+    drawn = {name: _COLOURS[min(i, len(_COLOURS) - 1)] for i, name in enumerate(order) if (labels[same] == name).any()}
+    for axes, draw in ((parity, _parity), (residual, _residuals)):
+        draw(axes, measured[same], predicted[same], labels[same], drawn)
+        axes.set_xlabel(f"measured {metric}")
     for axes in (parity, spread, residual):
         axes.grid(visible=True, linewidth=0.4, color="#dcdcdc")
         axes.set_axisbelow(True)
@@ -131,14 +138,22 @@ def _parity(
         mine = labels == name
         label = name if i < len(_COLOURS) - 1 or len(drawn) == len(_COLOURS) else None
         axes.plot(
-            measured[mine], predicted[mine], "o", markersize=2.6, alpha=0.55, color=colour, label=label, mew=0, rasterized=True
+            measured[mine],
+            predicted[mine],
+            "o",
+            markersize=2.6,
+            alpha=0.55,
+            color=colour,
+            label=label,
+            mew=0,
+            rasterized=True,
         )
     if len(measured):
         ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
         axes.plot(ends, ends, color="#333333", linewidth=1.0)
         for factor in (1.25, 1 / 1.25):
             axes.plot(ends, ends * factor, color="#999999", linewidth=0.7, linestyle="--")
-    axes.set(xscale="log", yscale="log", xlabel="measured (base units)", ylabel="predicted (base units)")
+    axes.set(xscale="log", yscale="log", ylabel="predicted")
     axes.set_title("parity, dashed: a quarter off", fontsize=9.5, loc="left")
     axes.legend(frameon=False, fontsize=8, markerscale=2.5, loc="upper left")
 
@@ -151,9 +166,11 @@ def _residuals(
         mine = labels == name
         axes.plot(measured[mine], ratio[mine], "o", markersize=2.6, alpha=0.5, color=colour, mew=0, rasterized=True)
     axes.axhline(1.0, color="#333333", linewidth=1.0)
-    axes.set(xscale="log", yscale="log", xlabel="measured (base units)", ylabel="predicted / measured")
+    axes.set(xscale="log", yscale="log", ylabel="predicted / measured")
     _ratio_ticks(axes.yaxis)
-    axes.set_title(f"residuals; what is off by more than {_SPREAD:g} times stands at the edge", fontsize=9.5, loc="left")
+    axes.set_title(
+        f"residuals; what is off by more than {_SPREAD:g} times stands at the edge", fontsize=9.5, loc="left"
+    )
 
 
 def _ratio_ticks(axis: Any) -> None:

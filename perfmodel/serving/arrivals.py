@@ -44,14 +44,12 @@ class Trace:
     """Requests in order of arrival; raises SpecError for what cannot be served by anything.
 
     With `max_in_flight` a request is sent once it is due and one of so many users is free; its arrival counts from
-    then. `think_ns`: how long the user who got the i-th request waits after its answer. `session`: requests of one
-    conversation carry one number.
+    then. `think_ns`: how long the user who got the i-th request waits after its answer.
     """
 
     arrival_ns: NDArray[np.int64]
     input_tokens: Tokens
     output_tokens: Tokens
-    session: NDArray[np.int64] | None = None
     max_in_flight: int | None = None
     think_ns: NDArray[np.int64] | None = None
 
@@ -96,9 +94,14 @@ class Trace:
 
     def cut(self, n_requests: int) -> Trace:
         """Return the first `n_requests` requests."""
-        cut = {name: getattr(self, name) for name in ("arrival_ns", "input_tokens", "output_tokens")}
-        cut |= {name: getattr(self, name) for name in ("session", "think_ns") if getattr(self, name) is not None}
-        return replace(self, **{name: column[:n_requests] for name, column in cut.items()})
+        think_ns = None if self.think_ns is None else self.think_ns[:n_requests]
+        return Trace(
+            self.arrival_ns[:n_requests],
+            self.input_tokens[:n_requests],
+            self.output_tokens[:n_requests],
+            self.max_in_flight,
+            think_ns,
+        )
 
     def closed(self, n_users: int, *, think_ns: NDArray[np.int64] | None = None) -> Trace:
         """Return the trace as sent by `n_users` users, each waiting for an answer before the next request."""
@@ -112,7 +115,6 @@ class Trace:
             "arrival_ns": self.arrival_ns,
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
-            "session": self.session,
             "think_ns": self.think_ns,
         }
         faults = []
@@ -155,7 +157,8 @@ def _checked(n_requests: int, **above_zero: float) -> None:
 
 
 def _from_first(times_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    return np.rint((times_s - times_s[0]) * NS_PER_S).astype(np.int64)
+    times_ns: NDArray[np.int64] = np.rint((times_s - times_s[0]) * NS_PER_S).astype(np.int64)
+    return times_ns
 
 
 def simultaneous_arrivals(n_requests: int) -> NDArray[np.int64]:
@@ -174,9 +177,7 @@ def constant_arrivals(n_requests: int, *, requests_per_s: float) -> NDArray[np.i
     return _from_first(np.arange(n_requests) / requests_per_s)
 
 
-def gamma_arrivals(
-    n_requests: int, *, requests_per_s: float, burstiness: float, rng: Generator
-) -> NDArray[np.int64]:
+def gamma_arrivals(n_requests: int, *, requests_per_s: float, burstiness: float, rng: Generator) -> NDArray[np.int64]:
     """Return arrival times with gamma-distributed gaps of shape `burstiness`, as `vllm bench serve` draws them.
 
     1 is a Poisson process; below 1 requests come in bursts, above 1 more evenly.

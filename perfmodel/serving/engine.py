@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +23,11 @@ from perfmodel.serving.batch import Batch
 from perfmodel.serving.clock import Clock
 from perfmodel.serving.scheduler import ArrivalOrder, Limit, Policy, SchedulerLimits, ShortestFirst, policy_of
 
-__all__ = ["NEVER", "Replica", "Routing", "Run", "Segments", "ServingSetup", "simulated"]
+__all__ = ["NEVER", "Replica", "Run", "Segments", "ServingSetup", "simulated"]
 
 NEVER: Final = 2**62
 _TOLD_EVERY: Final = 512
 
-Routing = Literal["round-robin", "least-loaded"]
-Order = Literal["fcfs", "sjf"]
 Told = Callable[[int], object]
 """Called with the number of requests that were done since the last call."""
 
@@ -40,9 +38,9 @@ class ServingSetup:
 
     limits: SchedulerLimits
     policy: str = "mixed"
-    order: Order = "fcfs"
+    order: str = "fcfs"
     n_replicas: int = 1
-    routing: Routing = "round-robin"
+    routing: str = "round-robin"
     make_policy: Callable[[SchedulerLimits], Policy] | None = None
 
     def __post_init__(self) -> None:
@@ -126,7 +124,8 @@ class _Records:
 
     @classmethod
     def empty(cls, n_requests: int) -> _Records:
-        return cls(*(array("q", [-1]) * n_requests for _ in range(5)))
+        blank = array("q", [-1]) * n_requests
+        return cls(blank[:], blank[:], blank[:], blank[:], blank)
 
 
 class Replica:
@@ -144,7 +143,9 @@ class Replica:
         told: Told | None = None,
     ) -> None:
         inputs, outputs = lengths
-        queue = ArrivalOrder() if setup.order == "fcfs" else ShortestFirst([i + o for i, o in zip(*lengths, strict=True)])
+        queue = (
+            ArrivalOrder() if setup.order == "fcfs" else ShortestFirst([i + o for i, o in zip(*lengths, strict=True)])
+        )
         self.batch = Batch(setup.limits, queue, input_tokens=inputs, output_tokens=outputs)
         self.policy = setup.new_policy()
         self.clock, self.inbox, self.index = clock, inbox, index

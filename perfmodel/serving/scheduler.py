@@ -52,8 +52,8 @@ class Limit(IntEnum):
 class SchedulerLimits:
     """What the engine's flags allow.
 
-    `watermark_frac`: share of blocks that admission leaves free (0.01 in vLLM V0, none in V1). `chunked`: prompts may be
-    cut over steps. `preallocated_tokens`: each sequence reserves room for so many tokens at once, as engines without
+    `watermark_frac`: share of blocks that admission leaves free (0.01 in vLLM V0, none in V1). `chunked`: prompts may
+    be cut over steps. `preallocated_tokens`: each sequence reserves room for so many tokens at once, as engines without
     paging do; None: blocks are taken as they are needed. `keeps_prefix`: a preempted request finds its blocks again
     where nobody has taken them. `reserves_prompt`: a cut prompt is admitted only where all of it has room.
     """
@@ -297,4 +297,4 @@ def policy_of(name: str, limits: SchedulerLimits) -> Policy:
     """Return a fresh policy by name; raises SpecError for a name that is none."""
     if name not in POLICIES:
         raise SpecError(f"unknown scheduling policy {name!r}", expected=", ".join(POLICIES))
-    return POLICIES[name](limits)  # type: ignore[index]
+    return POLICIES[name](limits)

@@ -1,7 +1,7 @@
 """Step times in a table, with the error of reading between its knots stated against the exact step model.
 
-Decode steps: every number of sequences, by mean context. Steps with prompts: three tables that add up, since kernels run
-one after the other and each depends on one pair only: dense work on (sequences, prompt tokens), decode attention on
+Decode steps: every number of sequences, by mean context. Steps with prompts: three tables that add up, since kernels
+run one after the other and each depends on one pair only: dense work on (sequences, prompt tokens), decode attention on
 (sequences, mean context), prompt attention on (prompt tokens, mean attended tokens). Where the host's launches set the
 pace they do not quite add up; the error is measured on drawn points. Knots are put where straight lines would miss.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import SpecError
-from perfmodel.estimate import ceiling, larger, smaller
+from perfmodel.estimate import Num, ceiling, larger, smaller
 from perfmodel.step.step import Engine
 from perfmodel.units import NS_PER_S
 from perfmodel.work.kernel import Slice
@@ -46,7 +46,7 @@ class StepTimes(Protocol):
         """Return the time of steps that only read prompts."""
 
 
-def prompt_slice(prompt_tokens: Array, attended: Array) -> Slice:
+def prompt_slice(prompt_tokens: Num, attended: Num) -> Slice:
     """Return the prompt part of a step as one slice with these tokens and this mean of attended tokens.
 
     Fewer than half of the tokens: several prompts read from their beginning, of 2 x attended - 1 tokens each. More: the
@@ -66,7 +66,7 @@ class EngineTimes:
 
     engine: Engine
 
-    def _step_s(self, n_seqs: Array, slices: Callable[[Array], Sequence[Slice]], shape: Array) -> Array:
+    def _step_s(self, n_seqs: Array, slices: Callable[[Num], Sequence[Slice]], shape: Array) -> Array:
         layout = self.engine.setup.layout
         n_micro = smaller(ceiling(larger(n_seqs, 1.0) / float(layout.dp)), float(layout.pp))
         estimate = self.engine.step("step", slices(1.0 / (layout.dp * np.asarray(n_micro))), n_microbatches=n_micro)
@@ -81,11 +81,11 @@ class EngineTimes:
     def mixed_s(self, n_seqs: Array, context: Array, prompt_tokens: Array, attended: Array) -> Array:
         """Return the time of steps that read prompts beside decoding."""
 
-        def slices(share: Array) -> tuple[Slice, Slice]:
+        def slices(share: Num) -> tuple[Slice, Slice]:
             prompts = prompt_slice(larger(prompt_tokens * share, 1.0), attended)
             return Slice("decode", larger(n_seqs * share, 1.0), 1.0, context, context), prompts
 
-        return self._step_s(n_seqs, slices, context)
+        return self._step_s(n_seqs + 1.0, slices, context)
 
     def prompt_s(self, prompt_tokens: Array, attended: Array) -> Array:
         """Return the time of steps that only read prompts."""

@@ -7,7 +7,7 @@ is stated in `status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -18,7 +18,7 @@ from perfmodel.estimate import Coefficient
 from perfmodel.specs.device import Device
 from perfmodel.specs.figures import Spec
 
-__all__ = ["CalibratedDevice", "Calibration", "Coef", "CollectiveFit", "FitRecord", "KernelFit", "Override", "When"]
+__all__ = ["CalibratedDevice", "Calibration", "Coef", "CollectiveFit", "FitRecord", "KernelFit", "Override", "When", "coarser_classes"]
 
 
 class Coef(Spec):
@@ -61,6 +61,16 @@ class CollectiveFit(Spec):
     peer_s: Coef | None = None
     knee: Coef | None = None
     scatter: Coef | None = None
+
+
+def coarser_classes(name: str) -> Iterator[str]:
+    """Yield a kernel class and the ones that it falls back to.
+
+    >>> list(coarser_classes("attention/decode/kv8"))
+    ['attention/decode/kv8', 'attention/decode', 'attention']
+    """
+    parts = name.split("/")
+    return ("/".join(parts[:n]) for n in range(len(parts), 0, -1))
 
 
 class FitRecord(Spec):
@@ -196,8 +206,8 @@ class CalibratedDevice:
         return self.calibration.status == "fit" or self.origin == self.device.name
 
     def kernel(self, name: str) -> KernelCoefficients:
-        """Return the coefficients for a kernel class, or of the coarser class before the slash."""
-        for key in (name, name.split("/")[0]):
+        """Return the coefficients for a kernel class, or of the next coarser class before a slash."""
+        for key in coarser_classes(name):
             fit = self._kernels.get(key)
             if fit is not None:
                 return KernelCoefficients(

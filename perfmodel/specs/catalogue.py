@@ -226,8 +226,8 @@ class Catalogue:
     def calibration_for(self, name: str, devices: Sequence[Device], engine: str, runtime: str = "") -> Calibration:
         """Return the calibration of that name; "auto" is the prior with every fit that exists for these devices.
 
-        Fits are files <device>.yaml (kernels, whatever the runtime), <device>--<engine>.yaml and <device>--<runtime>.yaml
-        (one version of an engine), each laid over the one before.
+        Fits are files <device>.yaml (kernels, whatever the runtime), <device>--<engine>.yaml and
+        <device>--<runtime>.yaml (one version of an engine), each laid over the one before.
         """
         if name != "auto":
             return self.calibration(name)

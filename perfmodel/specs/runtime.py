@@ -134,7 +134,13 @@ class Runtime(Spec):
 
     @model_validator(mode="after")
     def _sources_exist(self) -> Runtime:
-        times = (self.host_per_step, self.host_per_layer, self.host_per_sequence, self.host_launch, self.host_per_message)
+        times = (
+            self.host_per_step,
+            self.host_per_layer,
+            self.host_per_sequence,
+            self.host_launch,
+            self.host_per_message,
+        )
         missing = sorted({f.source for f in times if f is not None} | {self.memory.source})
         missing = [key for key in missing if key not in self.sources]
         if missing:

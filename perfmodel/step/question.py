@@ -141,7 +141,8 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
         *stated.notes,
         *(f"flag {flag} is not known and has no effect" for flag in stated.unknown),
     )
-    calibration = catalogue.calibration_for(question.calibration, setup.devices, setup.runtime.engine, setup.runtime.name)
+    engine, version = setup.runtime.engine, setup.runtime.name
+    calibration = catalogue.calibration_for(question.calibration, setup.devices, engine, version)
     return Case(setup, calibration, workload, memory, n_replicas, (*assumed, *setup.assumed), warnings)
 
 

@@ -136,7 +136,7 @@ def _group(words: dict[str, str], rows: np.ndarray, error: Floats, covered: Floa
 
 
 def exceeded(found: Predictions, bounds: Sequence[ErrorBound]) -> tuple[str, ...]:
-    """Return a sentence for each bound that the rows of its kind exceed, or that no row of the kind was compared for."""
+    """Return a sentence for each bound that the rows of its kind exceed, or for which no row was compared."""
     sentences = []
     by_kind = {group.words["kind"]: group for group in error_table(found, ("kind",))}
     for bound in bounds:
@@ -151,5 +151,3 @@ def exceeded(found: Predictions, bounds: Sequence[ErrorBound]) -> tuple[str, ...
             if value > limit:
                 sentences.append(f"{bound.kind}: {name} {100 * value:.1f} % exceeds {100 * limit:g} %")
     return tuple(sentences)
-
-

@@ -30,7 +30,9 @@ def is_measurement_table(path: Path) -> bool:
             f"{path.name} cannot be read", got=error.strerror or str(error), expected="a CSV file"
         ) from error
     header = [name.strip() for name in next(csv.reader([first]), [])]
-    return "value" in header and set(header) <= set(COLUMNS) and ("kind" in header or "metric" in header or "id" in header)
+    return (
+        "value" in header and set(header) <= set(COLUMNS) and ("kind" in header or "metric" in header or "id" in header)
+    )
 
 
 def data_from_table(
@@ -65,10 +67,10 @@ def data_from_table(
     if group is not None and group not in COLUMNS:
         raise UnknownNameError.of("column", group, list(COLUMNS))
     for name in ("kind", "op", "metric") if y == "value" else ():
-        words = table.counts(name)
-        if len(words) > 1:
+        several = table.counts(name)
+        if len(several) > 1:
             cure = f"Choose with --where {name}=..."
-            raise FitError(f"{path.name} holds several {name}s", got=", ".join(words), expected="one", cure=cure)
+            raise FitError(f"{path.name} holds several {name}s", got=", ".join(several), expected="one", cure=cure)
     name_of_y = chosen.get("op") or (str(table["op"][0]) if len(table) and y == "value" else "") or y
     return data_from_arrays(
         {name: table[name] for name in x},

@@ -2,9 +2,10 @@
 
 A predicted time is linear in them, so that predictions without and with a unit of each say all there is:
 `host_per_layer`, `host_per_sequence`, `host_per_message`, `gqa_reread_frac` (linear while the cache is the limit of
-the attention kernel), and `memory:CLASS`, the excess of a kernel class's memory time over the best stream's (1 /
-memory_frac - 1 / 0.92), which real steps tell better than isolated kernels for one engine version. Errors are relative; none is below zero. Kernels keep the coefficients of the calibration: what
-these few cannot explain stays visible as error.
+the attention kernel), and `memory:CLASS`, the excess of a kernel class's memory time over the best stream's
+(1 / memory_frac - 1 / 0.92), which whole steps tell better than isolated kernels for one engine version. Errors are
+relative; none is below zero. Kernels keep the coefficients of the calibration: what these few cannot explain stays
+visible as error.
 """
 
 from __future__ import annotations
@@ -86,7 +87,11 @@ def _with_memory(calibration: Calibration, excess: Mapping[str, float]) -> Calib
     def changed(kernels: Mapping[str, KernelFit]) -> dict[str, KernelFit]:
         return {
             name: fit.model_copy(
-                update={"memory_frac": fit.memory_frac.model_copy(update={"value": 1.0 / (1.0 / _BEST_STREAM + excess[name])})}
+                update={
+                    "memory_frac": fit.memory_frac.model_copy(
+                        update={"value": 1.0 / (1.0 / _BEST_STREAM + excess[name])}
+                    )
+                }
             )
             if name in excess
             else fit

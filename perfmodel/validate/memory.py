@@ -1,6 +1,7 @@
 """Predictions for rows of memory: stored weights, peak use, and what the KV pool holds.
 
-Weights and pools are those of the rank that holds most or least, as start-up logs print them; a peak is over all devices.
+Weights and pools are those of the rank that holds most or least, as start-up logs print them; a peak is over all
+devices.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _value(case: Case, op: str, metric: str, stated: dict[str, float]) -> float:
     if op == "weights":
         return max(rank.weights_on_device_bytes for rank in plan.ranks)
     if op == "peak":
-        return _peak(plan, batch * length, prompt_share=batch * prompt / options.max_num_batched_tokens)
+        return _peak(plan, batch * length, prompt_share=batch * prompt / plan.limits.max_num_batched_tokens)
     if metric == "kv_tokens":
         return float(plan.kv_tokens)
     if metric == "kv_blocks":

@@ -69,7 +69,7 @@ def collective_predictions(parts: Parts, table: Table, at: Positions) -> Iterato
             system = wired_system(parts.catalogue, device, n, words["link"])
             prices = NetworkPrices(system, calibration.for_device(device))
             ranks = 2 if op == "point_to_point" else n
-            tree = prices.time(Message(op, op, table["message_bytes"][here], ranks))  # type: ignore[arg-type]
+            tree = prices.time(Message(op, op, table["message_bytes"][here], ranks))
         except PerfmodelError as error:
             yield refused(here, str(error))
             continue

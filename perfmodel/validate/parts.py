@@ -78,8 +78,7 @@ def grouped(table: Table, at: Positions, names: tuple[str, ...]) -> Iterator[tup
     cuts = np.flatnonzero(np.diff(code[order])) + 1
     for rows in np.split(order, cuts) if len(at) else []:
         cells = {name: table[name][at[rows[0]]] for name in names}
-        words = {n: ("" if c != c else f"{c:g}") if not isinstance(c, str) else c for n, c in cells.items()}
-        yield words, at[rows]
+        yield {n: c if isinstance(c, str) else "" if c != c else f"{c:.12g}" for n, c in cells.items()}, at[rows]
 
 
 class HeldCatalogue(Catalogue):

@@ -96,7 +96,7 @@ def predictions(
         result.calibration[at], result.reason[at], result.remark[at] = found.calibration, found.reason, found.remark
         if on_rows_done is not None:
             on_rows_done(len(at))
-    odd = ~(np.isfinite(result.predicted) & (result.predicted > 0)) & (result.reason == "")
+    odd = ~(np.isfinite(result.predicted) & (result.predicted >= 0)) & (result.reason == "")
     result.reason[odd] = "the counts of this row give no finite time"
     for column in (result.predicted, result.low, result.high):
         column[result.reason != ""] = np.nan

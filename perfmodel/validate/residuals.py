@@ -20,7 +20,7 @@ _WORTH_NAMING: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Errors go with a column: `correlation` is Spearman's; low and high are median errors of its lower and upper third."""
+    """Errors go with a column: Spearman's correlation, and the median errors of its lower and upper third."""
 
     column: str
     correlation: float

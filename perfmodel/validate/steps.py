@@ -35,9 +35,9 @@ def case_of_row(parts: Parts, words: dict[str, str], length: int = 2) -> tuple[C
     match = parts.runtime(words["runtime"]) if words["runtime"] else None
     if match is not None and not match.name:
         raise SpecError(match.remark)
-    sizes = {name: int(float(words[name])) if words[name] else None for name in ("tp", "pp", "ep", "dp")}
+    tp, pp, ep, dp = (int(float(words[name])) if words[name] else None for name in ("tp", "pp", "ep", "dp"))
     n_devices = int(float(words["n_devices"])) if words["n_devices"] else None
-    stated = [size for name, size in sizes.items() if size is not None and name != "ep"]
+    stated = [size for size in (tp, pp, dp) if size is not None]
     own = n_devices if not stated else int(np.prod(stated))
     device = parts.catalogue.device(words["device"])
     system = wired_system(parts.catalogue, device, own or 1, words["link"])
@@ -52,7 +52,10 @@ def case_of_row(parts: Parts, words: dict[str, str], length: int = 2) -> tuple[C
             quantization=scheme,
             dtype=dtype if dtype in _HELD else None,
             kv_cache_dtype=words["kv_dtype"] or None,
-            **sizes,
+            tp=tp,
+            pp=pp,
+            ep=ep,
+            dp=dp,
         ),
         runtime=match.name if match is not None else None,
         batch=1.0,

@@ -29,7 +29,7 @@ DELTA_CHUNK_TOKENS = 64
 
 EXPONENTIAL_WIDTH = 50.0
 """Width of head whose multiplication takes as long as the exponential of a score. From public prefill tables of H100,
-H200 and B200 with heads 64 to 256 wide: time per flop goes as (d + 50) / d; A100 and 910B were measured at one width."""
+H200 and B200 with heads 64 to 256 wide: time per flop goes as (d + 50) / d. A100, 910B: measured at one width."""
 
 USUAL_WIDTH = 128.0
 """Width of head at which prefill attention has an effort of 1."""
@@ -52,6 +52,11 @@ def _tiled(work: Work, s: Slice, cap: float | None, *, pair_flop: Num, n_heads: 
         )
     context = mean_clipped(s.first_attended, s.last_attended, cap)
     return work._replace(depth=log2(1.0 + context / MERGED_TOKENS), bytes_per_pad=s.n_seqs * pad_bytes)
+
+
+def _cache_class(core: SoftmaxCore | LatentCore) -> str:
+    """Return what a narrow cache adds to the name of the kernel class: such kernels convert what they read."""
+    return "/kv8" if core.kv_element_bytes < core.element_bytes else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class SoftmaxCore:
         yield _tiled(
             Work(
                 "attention",
-                f"attention/{s.phase}",
+                f"attention/{s.phase}" + _cache_class(self),
                 self.dtype,
                 flop=pairs * (2.0 * (self.d_head + self.d_value)),
                 kv_bytes=s.kv_tokens(cap) * token_bytes,
@@ -181,7 +186,7 @@ class LatentCore:
         return _tiled(
             Work(
                 "mla_absorbed",
-                f"mla/{s.phase}",
+                f"mla/{s.phase}" + _cache_class(self),
                 self.dtype,
                 flop=s.n_pairs(cap) * (2.0 * self.n_heads * (2 * self.kv_lora_rank + self.d_rope)),
                 kv_bytes=cached * (self.d_latent * self.kv_element_bytes / self.dcp),
@@ -199,7 +204,7 @@ class LatentCore:
         return _tiled(
             Work(
                 "mla_materialised",
-                f"mla/{s.phase}",
+                f"mla/{s.phase}" + _cache_class(self),
                 self.dtype,
                 flop=s.n_pairs() * (2.0 * self.n_heads * (self.d_nope + self.d_rope + self.d_value)),
                 kv_bytes=s.kv_tokens() * (self.d_latent * self.kv_element_bytes / self.dcp),

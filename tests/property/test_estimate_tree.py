@@ -55,7 +55,7 @@ def _inner(children: st.SearchStrategy[Structure]) -> st.SearchStrategy[Structur
     several = st.lists(children, min_size=1, max_size=4).map(tuple)
     return st.one_of(
         st.tuples(st.sampled_from(["sum", "max", "min"]), several),
-        st.tuples(st.just("norm"), several, st.sampled_from([1.0, 1.2, 2.0, 3.0])),
+        st.tuples(st.just("norm"), several, st.sampled_from([0.6, 1.0, 1.2, 2.0, 3.0])),
         st.tuples(st.just("repeat"), children, st.sampled_from([0.0, 0.4, 1.0, 61.0])),
         st.tuples(st.just("overlap"), children, children, st.sampled_from([0.0, 0.3, 1.0])),
     )

@@ -142,7 +142,11 @@ def test_blocks_are_conserved_and_every_request_ends_once(trace: Trace, setup: S
     assert served.sum() + len(run.refused) == len(trace)
     assert not any(served[list(run.refused)])
     assert (run.sent_ns >= trace.arrival_ns).all()
-    for before, after in (("sent_ns", "scheduled_ns"), ("scheduled_ns", "first_token_ns"), ("first_token_ns", "finish_ns")):
+    for before, after in (
+        ("sent_ns", "scheduled_ns"),
+        ("scheduled_ns", "first_token_ns"),
+        ("first_token_ns", "finish_ns"),
+    ):
         assert (getattr(run, before)[served] <= getattr(run, after)[served]).all()
     assert run.used_blocks_at_end == 0
     assert run.in_system_ns == int((run.finish_ns - run.sent_ns)[served].sum())
@@ -186,9 +190,7 @@ def test_a_pool_that_runs_out_all_the_time_keeps_its_books(policy: str, keeps_pr
 def test_gaps_between_tokens_add_up_to_the_time_of_decoding(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
     run = simulated(trace, setup, clock)
     served = run.finish_ns >= 0
-    total = sum(
-        int((s.n_decoding * s.duration_ns)[s.n_late == 0].sum()) for s in run.segments
-    )
+    total = sum(int((s.n_decoding * s.duration_ns)[s.n_late == 0].sum()) for s in run.segments)
     late = [(s.n_decoding, s.duration_ns, s.n_steps, s.n_late) for s in run.segments if (s.n_late > 0).any()]
     if late:
         return
@@ -198,9 +200,7 @@ def test_gaps_between_tokens_add_up_to_the_time_of_decoding(trace: Trace, setup:
 
 @settings(max_examples=60, deadline=None)
 @given(traces(), limits(), st.sampled_from(list(POLICIES)))
-def test_routing_by_load_equals_single_steps_and_loses_nothing(
-    trace: Trace, of: SchedulerLimits, policy: str
-) -> None:
+def test_routing_by_load_equals_single_steps_and_loses_nothing(trace: Trace, of: SchedulerLimits, policy: str) -> None:
     trace = Trace(trace.arrival_ns, trace.input_tokens, trace.output_tokens)
     setup = ServingSetup(limits=of, policy=policy, n_replicas=3, routing="least-loaded")
     fast = simulated(trace, setup, TOY)
@@ -208,12 +208,8 @@ def test_routing_by_load_equals_single_steps_and_loses_nothing(
     assert (fast.finish_ns >= 0).sum() + len(fast.refused) == len(trace)
 
 
-@given(
-    st.integers(1, 16), st.integers(1, 390), st.integers(1, 500), st.integers(-5, 10**8), st.sampled_from(CLOCKS)
-)
-def test_a_run_of_decode_steps_is_the_sum_of_its_steps(
-    n: int, mean: int, most: int, until: int, clock: Clock
-) -> None:
+@given(st.integers(1, 16), st.integers(1, 390), st.integers(1, 500), st.integers(-5, 10**8), st.sampled_from(CLOCKS))
+def test_a_run_of_decode_steps_is_the_sum_of_its_steps(n: int, mean: int, most: int, until: int, clock: Clock) -> None:
     context = n * mean + n // 2
     assert clock.decode_run(n, context, n_most=most, until_ns=until) == Stepwise(clock).decode_run(
         n, context, n_most=most, until_ns=until
@@ -229,9 +225,7 @@ def test_floor_sum_is_the_sum_of_floors(n: int, m: int, a: int, b: int) -> None:
 @given(traces(), st.integers(2, 9), st.sampled_from(list(POLICIES)))
 def test_a_faster_clock_never_delays_a_request_that_is_served_alone(trace: Trace, factor: int, policy: str) -> None:
     trace = Trace(trace.arrival_ns, trace.input_tokens, trace.output_tokens)
-    of = SchedulerLimits(
-        max_num_seqs=1, max_num_batched_tokens=256, max_model_len=240, n_blocks=20, block_tokens=16
-    )
+    of = SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=256, max_model_len=240, n_blocks=20, block_tokens=16)
     setup = ServingSetup(limits=of, policy=policy)
     slow = simulated(trace, setup, FixedClock(100 * factor, 50 * factor, 7 * factor))
     fast = simulated(trace, setup, FixedClock(100, 50, 7))

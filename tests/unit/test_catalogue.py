@@ -36,7 +36,9 @@ def test_every_spelling_leads_to_one_file(kind: Kind) -> None:
     spellings = SHIPPED.spellings(kind)
     for spelling, name in spellings.items():
         assert SHIPPED.path(kind, spelling).stem == name
-        assert SHIPPED.path(kind, spelling.upper().replace("-", "_")).stem == name
+        assert SHIPPED.path(kind, spelling.upper()).stem == name
+        if "--" not in spelling:
+            assert SHIPPED.path(kind, spelling.replace("-", "_")).stem == name
     others = [
         (str(other).lower().replace("_", "-").replace(" ", "-"), name)
         for name, header in SHIPPED.headers(kind)

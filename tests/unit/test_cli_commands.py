@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from perfmodel.cli import names
 from perfmodel.cli.app import COMMANDS, GROUPS
 from perfmodel.cli.flags import ALIASES, SHARED, canonical
 
@@ -407,3 +408,11 @@ def test_help_is_whole(run_cli: Run, words: tuple[str, ...]) -> None:
 
 def test_version(run_cli: Run) -> None:
     assert run_cli("--version").out.startswith("perfmodel ")
+
+
+def test_names_are_completed() -> None:
+    assert "llama-3.1-8b" in names.model_names("Llama-3.1")
+    assert {"h100-sxm", "h100-pcie"} <= set(names.hardware_names("h1"))
+    assert "vllm-0.11" in names.runtime_names("vllm")
+    assert "ideal" in names.calibration_names("id")
+    assert names.scheme_names("awq") == ["awq-int4-g128"]

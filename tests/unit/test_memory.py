@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.specs.device import Device
+from perfmodel.specs.formats import Format
 from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import (
     DenseFfn,
@@ -25,7 +26,6 @@ from perfmodel.specs.model import (
     MoeFfn,
     SoftmaxAttention,
 )
-from perfmodel.specs.formats import Format
 from perfmodel.specs.quantization import Scheme
 from perfmodel.specs.runtime import Runtime
 from perfmodel.units import GIB

@@ -72,7 +72,7 @@ def test_what_is_no_size_is_refused(value: object) -> None:
 
 
 def test_a_unit_of_another_kind_is_named() -> None:
-    with pytest.raises(UnitError, match="unit 'GB' is not one of flop_per_s"):
+    with pytest.raises(UnitError, match="'GB' is no unit of flop/s"):
         quantity("80 GB", "flop_per_s")
 
 

@@ -1,0 +1,147 @@
+"""`perfmodel simulate`: a deployment under traffic, request by request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from perfmodel.cli.estimate import remedy_schemes
+from perfmodel.cli.flags import Csv, Json, number, whole
+from perfmodel.cli.options import asking
+from perfmodel.errors import SpecError
+from perfmodel.report.output import csv_text, json_text, progress, shown, written
+from perfmodel.report.picture import checked_picture
+from perfmodel.report.serving import bench_document, request_rows, serving_document, serving_tables
+from perfmodel.serving.arrivals import Tokens, Trace, gamma_arrivals, simultaneous_arrivals, uniform_lengths
+from perfmodel.serving.deployment import serving_case
+from perfmodel.serving.engine import simulated
+from perfmodel.serving.metrics import Slo, serving_result
+from perfmodel.serving.timeline import timeline
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.step.question import Question, Workload, case_of
+
+__all__ = ["simulate"]
+
+_MOST_PROMPTS = 10**7
+_MOST_RATE = 1e6
+_MOST_S = 1e6
+
+
+@asking
+def simulate(
+    *,
+    question: Question,
+    catalogue: Catalogue,
+    request_rate: Annotated[
+        str, typer.Option("--request-rate", help="Requests per second; inf: all at once.", metavar="X")
+    ] = "inf",
+    num_prompts: Annotated[str, typer.Option("--num-prompts", help="Requests in all.", metavar="N")] = "1000",
+    burstiness: Annotated[
+        str, typer.Option("--burstiness", help="1: Poisson; below 1 in bursts, above 1 evenly.", metavar="X")
+    ] = "1",
+    length_spread: Annotated[
+        str,
+        typer.Option("--length-spread", help="Lengths drawn evenly within this share of isl and osl.", metavar="X"),
+    ] = "0",
+    seed: Annotated[str, typer.Option("--seed", help="Seed of arrivals and lengths.", metavar="N")] = "0",
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="mixed, prefill-first or static; as the engine does without it.")
+    ] = None,
+    order: Annotated[str, typer.Option("--order", help="fcfs, or sjf (shortest first, lengths known).")] = "fcfs",
+    routing: Annotated[
+        str, typer.Option("--routing", help="Among replicas: round-robin or least-loaded.")
+    ] = "round-robin",
+    slo_ttft: Annotated[
+        str | None, typer.Option("--slo-ttft", help="Objective for TTFT in ms, for the goodput.", metavar="MS")
+    ] = None,
+    slo_tpot: Annotated[
+        str | None, typer.Option("--slo-tpot", help="Objective for TPOT in ms, for the goodput.", metavar="MS")
+    ] = None,
+    save_result: Annotated[
+        Path | None,
+        typer.Option("--save-result", help="File for the result in the field names of `vllm bench serve`."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Picture of batch, queue and KV cache over time.")] = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Simulate traffic: TTFT, TPOT, ITL and end to end with queues, batching and the KV cache, request by request.
+
+    Flags are spelled as in `vllm bench serve`: --max-concurrency limits what is in flight. With --csv a row for each
+    request. All the same under one --seed.
+
+    ```
+    perfmodel simulate llama-3.1-8b a100-80gb-sxm --isl 512 --osl 256 \\
+        --request-rate 4 --num-prompts 1000
+    perfmodel simulate qwen3-32b 2xrtx-4090 -q awq-int4-g128 --isl 1024 --osl 256 \\
+        --max-concurrency 16 --num-prompts 160 --length-spread 0.2
+    perfmodel simulate h100-sxm --from "vllm serve Qwen/Qwen3-32B --max-num-seqs 64" \\
+        --request-rate 2 --slo-ttft 500 --slo-tpot 50 --plot timeline.png
+    ```
+    """
+    rate = None if request_rate == "inf" else number("--request-rate", request_rate, low=1e-6, high=_MOST_RATE)
+    n = whole("--num-prompts", num_prompts) or 0
+    if n > _MOST_PROMPTS:
+        raise SpecError(
+            "a flag cannot be used", where="--num-prompts", got=num_prompts, expected=f"at most {_MOST_PROMPTS}"
+        )
+    spread = number("--length-spread", length_spread, low=0.0, high=1.0)
+    shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
+    rng = np.random.default_rng(int(number("--seed", seed, low=0, high=2**53)))
+    checked_picture(plot)
+    slo = _objectives(slo_ttft, slo_tpot)
+    users = question.batch if question.batch is not None else question.deployment.max_concurrency
+    case = case_of(catalogue, replace(question, batch=1.0))
+    trace = _traffic(case.workload, n=n, rate=rate, burstiness=shape, spread=spread, rng=rng)
+    if users is not None:
+        trace = trace.closed(int(users))
+    serving = serving_case(case, trace, policy=policy, order=order, routing=routing, schemes=remedy_schemes(catalogue))
+    with progress("simulate", n) as advance:
+        run = simulated(trace, serving.setup, serving.clock, told=advance)
+    result = serving_result(run, slo=slo)
+    if save_result is not None:
+        written(save_result, json_text(bench_document(serving, result, request_rate=rate, burstiness=shape)) + "\n")
+    load = "all at once" if rate is None else f"{rate:g} requests/s"
+    load += f", at most {users:g} in flight" if users is not None else ""
+    lengths = f"{case.workload.input_tokens:g} in, {case.workload.output_tokens:g} out"
+    what = f"{n} requests, {lengths}, {load}"
+    if plot is not None:
+        from perfmodel.report.serving_plot import save_timeline
+
+        save_timeline(timeline(run), plot, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}")
+    if as_json:
+        print(json_text(serving_document(serving, result)))
+    elif as_csv:
+        print(csv_text(request_rows(result)), end="")
+    else:
+        shown(*serving_tables(serving, result, what=what))
+
+
+def _objectives(ttft_ms: str | None, tpot_ms: str | None) -> Slo | None:
+    if ttft_ms is None and tpot_ms is None:
+        return None
+    ttft, tpot = (
+        None if text is None else number(flag, text, low=1e-6, high=1e3 * _MOST_S) / 1e3
+        for flag, text in (("--slo-ttft", ttft_ms), ("--slo-tpot", tpot_ms))
+    )
+    return Slo(ttft_s=ttft, tpot_s=tpot)
+
+
+def _traffic(
+    work: Workload, *, n: int, rate: float | None, burstiness: float, spread: float, rng: np.random.Generator
+) -> Trace:
+    """Return the requests that the flags describe."""
+    if rate is None:
+        arrival = simultaneous_arrivals(n)
+    else:
+        arrival = gamma_arrivals(n, requests_per_s=rate, burstiness=burstiness, rng=rng)
+
+    def lengths(tokens: float) -> Tokens:
+        low, high = max(1, round(tokens * (1 - spread))), max(1, round(tokens * (1 + spread)))
+        return uniform_lengths(n, low_tokens=low, high_tokens=high, rng=rng)
+
+    return Trace(arrival, lengths(work.input_tokens), lengths(work.output_tokens))

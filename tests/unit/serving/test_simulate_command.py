@@ -1,0 +1,155 @@
+"""`perfmodel simulate`: what it prints, what it writes, what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from perfmodel.measure.importers.base import Context
+from perfmodel.measure.importers.vllm_bench import parse_serve
+
+Run = Callable[..., "tuple[int, str, str]"]
+BASE = ("simulate", "llama-3.1-8b", "a100-80gb-sxm", "--isl", "256", "--osl", "32", "--num-prompts", "120")
+
+
+def document(run_cli: Run, *flags: str) -> dict[str, object]:
+    code, out, err = run_cli(*BASE, *flags, "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_people_read_latencies_limits_and_definitions(run_cli: Run) -> None:
+    code, out, _ = run_cli(*BASE, "--request-rate", "10", "--slo-ttft", "500", "--slo-tpot", "50")
+    assert code == 0
+    for words in ("Time to first token", "p99", "Goodput", "Requests wait for", "Little's law", "TTFT: from when"):
+        assert words in out
+    assert "unstable" not in out
+
+
+def test_programs_read_stable_keys_in_base_units(run_cli: Run) -> None:
+    found = document(run_cli, "--request-rate", "10", "--seed", "3")
+    assert found["n_completed"] == 120
+    assert found["is_stable"] is True
+    assert set(found["ttft_s"]) == {"n", "mean", "std", "p50", "p90", "p95", "p99"}  # type: ignore[call-overload]
+    assert found["checks"]["hold"] is True  # type: ignore[index]
+    assert 0 < found["clock_max_error_frac"] < 0.005  # type: ignore[operator]
+    assert found == document(run_cli, "--request-rate", "10", "--seed", "3")
+    assert found != document(run_cli, "--request-rate", "10", "--seed", "4")
+
+
+def test_a_rate_beyond_saturation_is_said_to_be_one(run_cli: Run) -> None:
+    code, out, _ = run_cli(*BASE, "--request-rate", "2000", "--max-num-seqs", "4", "--num-prompts", "1000")
+    assert code == 0
+    assert "of this trace only" in out
+    assert "unstable" in out
+    found = document(run_cli, "--request-rate", "2000", "--max-num-seqs", "4")
+    assert found["is_stable"] is False
+    assert found["binding_limit"] == "max_num_seqs"
+
+
+def test_a_closed_loop_and_a_burst(run_cli: Run) -> None:
+    closed = document(run_cli, "--max-concurrency", "4")
+    assert closed["max_concurrency"] == 4
+    assert closed["checks"]["mean_in_system"] <= 4 + 1e-9  # type: ignore[index]
+    burst = document(run_cli)
+    assert burst["request_rate_per_s"] is None
+    assert burst["output_tokens_per_s"] > closed["output_tokens_per_s"]  # type: ignore[operator]
+    static = document(run_cli, "--policy", "static", "--length-spread", "0.5")
+    assert static["policy"] == "static"
+
+
+def test_replicas_share_the_load(run_cli: Run) -> None:
+    code, out, _ = run_cli(
+        "simulate", "llama-3.1-8b", "a100-80gb-sxm", "-n", "2", "-dp", "2", "--routing", "least-loaded",
+        "--request-rate", "20", "--num-prompts", "100", "--isl", "256", "--osl", "32", "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert json.loads(out)["n_replicas"] == 2
+
+
+def test_a_row_for_each_request(run_cli: Run) -> None:
+    code, out, _ = run_cli(*BASE, "--csv", "--request-rate", "10", "--length-spread", "0.3")
+    rows = list(csv.DictReader(StringIO(out)))
+    assert code == 0
+    assert len(rows) == 120
+    assert all(float(row["e2e_s"]) >= float(row["ttft_s"]) > float(row["queue_s"]) >= 0 for row in rows)
+    assert {int(row["input_tokens"]) for row in rows} <= set(range(179, 334))
+
+
+def test_a_saved_result_reads_like_a_measured_one(run_cli: Run, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    code, _, _ = run_cli(*BASE, "--request-rate", "10", "--save-result", str(path))
+    assert code == 0
+    saved = json.loads(path.read_text())
+    found = document(run_cli, "--request-rate", "10")
+    assert saved["mean_ttft_ms"] == pytest.approx(1e3 * found["ttft_s"]["mean"])  # type: ignore[index]
+    assert saved["median_itl_ms"] == pytest.approx(1e3 * found["itl_s"]["p50"])  # type: ignore[index]
+    assert len(saved["ttfts"]) == saved["completed"] == 120
+    context = Context(file="result.json", device="a100-80gb-sxm", tp=1)
+    assert parse_serve(path.read_text(), context=context).rows
+
+
+def test_a_picture_is_drawn(run_cli: Run, tmp_path: Path) -> None:
+    path = tmp_path / "timeline.png"
+    code, _, _ = run_cli(*BASE, "--request-rate", "10", "--plot", str(path))
+    assert code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_engines_and_models_are_simulated(run_cli: Run) -> None:
+    for flags, policy in (
+        (("llama-3.1-8b", "a100-80gb-sxm", "--runtime", "vllm-0.6.3", "--chunked-prefill", "off"), "prefill-first"),
+        (("llama-3.1-8b", "a100-80gb-sxm", "--runtime", "pytorch-eager"), "static"),
+        (("deepseek-v3", "8xh200-sxm", "--max-num-seqs", "32"), "mixed"),
+        (("gemma-3-27b", "h100-sxm"), "mixed"),
+    ):
+        code, out, err = run_cli(
+            "simulate", *flags, "--num-prompts", "20", "--isl", "300", "--osl", "20", "--request-rate", "2", "--json"
+        )
+        assert (code, err) == (0, "")
+        assert json.loads(out)["policy"] == policy
+        assert json.loads(out)["checks"]["hold"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--request-rate", "0"), "--request-rate"),
+        (("--request-rate", "fast"), "--request-rate"),
+        (("--num-prompts", "0"), "--num-prompts"),
+        (("--num-prompts", "20000000"), "--num-prompts"),
+        (("--length-spread", "2"), "--length-spread"),
+        (("--burstiness", "-1"), "--burstiness"),
+        (("--policy", "lifo"), "scheduling policy"),
+        (("--order", "lifo"), "order"),
+        (("--routing", "dice"), "routing"),
+        (("--slo-ttft", "0"), "--slo-ttft"),
+        (("--speculative-tokens", "3"), "speculative decoding is not simulated"),
+        (("--plot", "picture.txt"), "picture"),
+    ],
+)
+def test_flags_that_cannot_be_used(run_cli: Run, flags: tuple[str, ...], says: str) -> None:
+    code, out, err = run_cli(*BASE, *flags)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_what_does_not_fit_is_a_no(run_cli: Run) -> None:
+    code, _, err = run_cli("simulate", "llama-3.1-70b", "rtx-4090", "--num-prompts", "10")
+    assert code == 1
+    assert err
+
+
+def test_requests_that_are_too_long_are_counted(run_cli: Run) -> None:
+    found = document(run_cli, "--length-spread", "0.9", "--max-model-len", "300")
+    refused = found["n_refused"]["context_limit"]  # type: ignore[index]
+    assert refused > 0
+    assert found["n_completed"] == 120 - refused
+    assert any("refused" in text for text in found["warnings"])  # type: ignore[attr-defined]
