@@ -259,7 +259,7 @@ def shares(node: Estimate) -> tuple[Num, ...]:
     if node.rule is Rule.REPEAT:
         return (1.0,)
     if node.rule is Rule.NORM and len(node.parts) == 2:
-        first = (node.parts[0].value / (node.value + _TINY)) ** node.parameter
+        first = smaller((node.parts[0].value / (node.value + _TINY)) ** node.parameter, 1.0)
         return (first, 1.0 - first)
     if len(node.parts) == 1:
         return (1.0,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -23,9 +23,14 @@ from perfmodel.serving.metrics import Slo, serving_result
 from perfmodel.serving.timeline import timeline
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.question import Question, Workload, case_of
+from perfmodel.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from perfmodel.measure.request_trace import RequestTrace
 
 __all__ = ["simulate"]
 
+_USUAL_PROMPTS = 1000
 _MOST_PROMPTS = 10**7
 _MOST_RATE = 1e6
 _MOST_S = 1e6
@@ -39,7 +44,13 @@ def simulate(
     request_rate: Annotated[
         str, typer.Option("--request-rate", help="Requests per second; inf: all at once.", metavar="X")
     ] = "inf",
-    num_prompts: Annotated[str, typer.Option("--num-prompts", help="Requests in all.", metavar="N")] = "1000",
+    num_prompts: Annotated[
+        str | None, typer.Option("--num-prompts", help="Requests in all: 1000, or all of a trace.", metavar="N")
+    ] = None,
+    trace_file: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Arrivals and lengths of a recorded trace: Azure, BurstGPT, Mooncake, ..."),
+    ] = None,
     burstiness: Annotated[
         str, typer.Option("--burstiness", help="1: Poisson; below 1 in bursts, above 1 evenly.", metavar="X")
     ] = "1",
@@ -77,17 +88,18 @@ def simulate(
     ```
     perfmodel simulate llama-3.1-8b a100-80gb-sxm --isl 512 --osl 256 \\
         --request-rate 4 --num-prompts 1000
-    perfmodel simulate qwen3-32b 2xrtx-4090 -q awq-int4-g128 --isl 1024 --osl 256 \\
+    perfmodel simulate qwen3-32b 2xrtx-4090 -q awq-int4-g128 \\
         --max-concurrency 16 --num-prompts 160 --length-spread 0.2
-    perfmodel simulate h100-sxm --from "vllm serve Qwen/Qwen3-32B --max-num-seqs 64" \\
-        --request-rate 2 --slo-ttft 500 --slo-tpot 50 --plot timeline.png
+    perfmodel simulate h100-sxm --from "vllm serve Qwen/Qwen3-32B" \\
+        --request-rate 2 --slo-ttft 500 --slo-tpot 50 --plot load.png
+    perfmodel simulate llama-3.1-8b a100-80gb-sxm --trace azure.csv
     ```
     """
     rate = None if request_rate == "inf" else number("--request-rate", request_rate, low=1e-6, high=_MOST_RATE)
-    n = whole("--num-prompts", num_prompts) or 0
-    if n > _MOST_PROMPTS:
+    n = whole("--num-prompts", num_prompts)
+    if n is not None and n > _MOST_PROMPTS:
         raise SpecError(
-            "a flag cannot be used", where="--num-prompts", got=num_prompts, expected=f"at most {_MOST_PROMPTS}"
+            "a flag cannot be used", where="--num-prompts", got=str(num_prompts), expected=f"at most {_MOST_PROMPTS}"
         )
     spread = number("--length-spread", length_spread, low=0.0, high=1.0)
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
@@ -95,20 +107,27 @@ def simulate(
     checked_picture(plot)
     slo = _objectives(slo_ttft, slo_tpot)
     users = question.batch if question.batch is not None else question.deployment.max_concurrency
-    case = case_of(catalogue, replace(question, batch=1.0))
-    trace = _traffic(case.workload, n=n, rate=rate, burstiness=shape, spread=spread, rng=rng)
+    question = replace(question, batch=1.0)
+    if trace_file is not None:
+        trace, notes = _recorded(trace_file, question, n=n, rate=rate)
+        case = case_of(catalogue, replace(question, input_tokens=1.0, output_tokens=1.0))
+        case = replace(case, warnings=(*case.warnings, *notes))
+        lengths = f"lengths and arrivals of {trace_file.name}"
+    else:
+        case = case_of(catalogue, question)
+        trace = _traffic(case.workload, n=n or _USUAL_PROMPTS, rate=rate, burstiness=shape, spread=spread, rng=rng)
+        lengths = f"{case.workload.input_tokens:g} in, {case.workload.output_tokens:g} out"
     if users is not None:
         trace = trace.closed(int(users))
     serving = serving_case(case, trace, policy=policy, order=order, routing=routing, schemes=remedy_schemes(catalogue))
-    with progress("simulate", n) as advance:
+    with progress("simulate", len(trace)) as advance:
         run = simulated(trace, serving.setup, serving.clock, told=advance)
     result = serving_result(run, slo=slo)
     if save_result is not None:
         written(save_result, json_text(bench_document(serving, result, request_rate=rate, burstiness=shape)) + "\n")
-    load = "all at once" if rate is None else f"{rate:g} requests/s"
+    load = "all at once" if trace.span_ns == 0 else f"{len(trace) / (trace.span_ns / NS_PER_S):.4g} requests/s"
     load += f", at most {users:g} in flight" if users is not None else ""
-    lengths = f"{case.workload.input_tokens:g} in, {case.workload.output_tokens:g} out"
-    what = f"{n} requests, {lengths}, {load}"
+    what = f"{len(trace)} requests, {lengths}, {load}"
     if plot is not None:
         from perfmodel.report.serving_plot import save_timeline
 
@@ -129,6 +148,30 @@ def _objectives(ttft_ms: str | None, tpot_ms: str | None) -> Slo | None:
         for flag, text in (("--slo-ttft", ttft_ms), ("--slo-tpot", tpot_ms))
     )
     return Slo(ttft_s=ttft, tpot_s=tpot)
+
+
+def _recorded(path: Path, question: Question, *, n: int | None, rate: float | None) -> tuple[Trace, tuple[str, ...]]:
+    """Return the requests of a trace file, brought to a mean rate where one is stated, and what must be said of it."""
+    from perfmodel.measure.importers.registry import import_file
+
+    if question.input_tokens is not None or question.output_tokens is not None:
+        raise SpecError("a trace has lengths of its own", where="--isl, --osl", expected="none beside --trace")
+    found = import_file(path, "request-trace")
+    recorded: RequestTrace = found.facts["trace"]
+    arrival_ns, inputs, outputs = (
+        np.rint(column).astype(np.int64)
+        for column in (recorded.arrival_s * NS_PER_S, recorded.input_tokens, recorded.output_tokens)
+    )
+    trace = Trace(arrival_ns, inputs, outputs)
+    if n is not None:
+        trace = trace.cut(n)
+    if rate is not None:
+        if trace.requests_per_s is None:
+            raise SpecError("all requests of the trace come at once", where="--request-rate", got=f"{rate:g}")
+        trace = trace.scaled(rate / trace.requests_per_s)
+    shared = recorded.shared_prefix_frac
+    notes = (f"{100 * shared:.3g} % of prompt blocks repeat an earlier prefix: read again here",) if shared else ()
+    return trace, (*found.warnings, *notes)
 
 
 def _traffic(

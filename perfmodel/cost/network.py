@@ -12,9 +12,10 @@ With n ranks, S bytes on each, W bytes/s that one device sends one way, a latenc
 
 Over several levels an all-reduce is a reduce-scatter inside, an all-reduce between, an all-gather inside; all-gather
 and reduce-scatter send between groups only each rank's share of what its group holds; an all-to-all passes both levels
-whole. One rank costs nothing by the same formulas. A fit may add to the start what each further rank costs, and a knee q < 1
-with which start and transfer add up to (start^q + transfer^q)^(1/q). In a full mesh a message between two devices uses their one direct
-link; a root shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources: Hockney; Thakur et al.
+whole. One rank costs nothing by the same formulas. A fit may add to the start what each further rank costs, and a knee
+q < 1 with which start and transfer add up to (start^q + transfer^q)^(1/q). In a full mesh a message between two devices
+uses their one direct link; a root shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources:
+Hockney; Thakur et al.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class NetworkPrices:
                 return levels
         if self.system is None:
             raise SpecError(
-                f"{message.n_ranks} ranks must exchange messages, but how {self.device.device.name} is wired is not known",
+                f"{message.n_ranks} ranks must talk, and how {self.device.device.name} is wired is not known",
                 where="usual_system",
                 got="none in the device file",
                 expected="the system that joins such devices",

@@ -38,7 +38,7 @@ Families = tuple[str, ...]
 
 MOST_P90: Final = 0.6
 """A fit with a larger error on left-out shapes is not used."""
-PLENTY_OF_ROWS: Final = 30
+PLENTY_OF_ROWS: Final = 25
 """A family of runtimes with fewer rows is taken only where none has that many."""
 ENOUGH_UNDIVIDED: Final = 48
 """With so many mixture-of-experts rows on one rank, rows of ranks that share the experts are left to validation."""
@@ -59,6 +59,8 @@ _FAMILIES_OF: Final[Mapping[str, tuple[Families, ...]]] = {
     "attention/prefill": (("trtllm",), ("vllm",), ("cann",), ("sglang",), ()),
     "mla/decode": (("sglang", "trtllm"), ("vllm",), ("cann",), ()),
     "mla/prefill": (("trtllm",), ("sglang",), ("vllm",), ("cann",), ()),
+    # SGLang's kernel for a narrow latent cache expands it first
+    "mla/decode/kv8": (("trtllm",), ("sglang",), ("vllm",)),
     "elementwise": (("vllm",), ("kernel",), ("cann",), ()),
     "collective": (("nccl",), ("hccl",), ()),
 }
@@ -109,7 +111,7 @@ def _is_plain(rows: OperatorRows) -> bool:
 def _choices(kernel: str, engine: str) -> tuple[Families, ...]:
     if engine:
         return (_FAMILIES_OF_ENGINE.get(engine, (engine,)),)
-    return _FAMILIES_OF.get(kernel.removesuffix("/kv8"), _FAMILIES)
+    return _FAMILIES_OF.get(kernel) or _FAMILIES_OF.get(kernel.removesuffix("/kv8"), _FAMILIES)
 
 
 def chosen_rows(tables: Iterable[Table], device: Device, engine: str = "") -> dict[str, OperatorRows]:

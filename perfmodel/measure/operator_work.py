@@ -27,10 +27,11 @@ _SCHEME_KERNEL: Final = {
 }  # fmt: skip
 _ELEMENT_BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625, "int4": 0.53}
 _ELEMENTWISE_PASSES: Final = {
-    "rmsnorm": 2.0, "layernorm": 2.0, "input_layernorm": 2.0, "post_attention_layernorm": 2.0, "final_layernorm": 2.0,
-    "add": 3.0, "mlp_act": 3.0, "act_fn": 3.0, "gelu": 2.0, "softmax": 2.0, "embedding": 2.0,
+    "rmsnorm": 2.0, "input_layernorm": 2.0, "post_attention_layernorm": 2.0, "layernorm": 4.0, "final_layernorm": 4.0,
+    "add": 3.0, "mlp_act": 3.0, "act_fn": 3.0, "gelu": 2.0, "softmax": 2.0, "rotary_emb": 2.5, "rope": 2.5,
 }  # fmt: skip
-"""Reads and writes of [tokens, hidden] that an operator must do at least."""
+"""Reads and writes of [tokens, width] that an operator must do at least; vLLM's norms add the residual as well. A
+look-up of embeddings is no stream and has no entry."""
 _POWER_LAW: Final = "routing_power_law_"
 
 
@@ -268,6 +269,8 @@ def _elementwise(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
     passes = np.array([_ELEMENTWISE_PASSES.get(op, np.nan) for op in part["op"].astype(str)])
     if np.all(np.isnan(passes)):
         return None
-    n_bytes = part["query_tokens"] * part["hidden"] * (2.0 * passes)
+    is_gated = (part["op"] == "mlp_act") & np.isfinite(part["intermediate"])
+    width = np.where(is_gated, part["intermediate"], part["hidden"])
+    n_bytes = part["query_tokens"] * width * (2.0 * passes)
     work = Work("elementwise", "elementwise", "fp32", flop=n_bytes * 0.0, io_bytes=n_bytes, engine="vector")
     return work, _joined(part, "op", "hidden")

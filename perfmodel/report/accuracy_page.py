@@ -84,10 +84,9 @@ def _host_lines(found: Predictions, catalogue: Catalogue) -> Iterator[str]:
         except PerfmodelError:
             continue
         device = _spread(by_device.left_out) if by_device else "-"
-        yield (
-            f"| {case.profile} | {', '.join(case.devices)} | {len(by_model.error)} | {_values(by_model)} "
-            f"| {_spread(by_model.error)} | {_spread(by_model.left_out)} | {device} |"
-        )
+        name = f"{case.profile}{' (one device)' if case.single_device else ''} | {', '.join(case.devices)}"
+        errors = f"{_spread(by_model.error)} | {_spread(by_model.left_out)} | {device}"
+        yield f"| {name} | {len(by_model.error)} | {_values(by_model)} | {errors} |"
 
 
 def _values(fit: HostFit) -> str:

@@ -57,6 +57,7 @@ class Batch:
         "chunks",
         "context",
         "cut_request",
+        "held_before_ends",
         "limit",
         "limits",
         "n_emitted_before",
@@ -75,6 +76,8 @@ class Batch:
         self.pool = BlockPool(limits.n_blocks, block_tokens=limits.block_tokens)
         self.chunks: list[Chunk] = []
         self.limit = Limit.ARRIVAL_RATE
+        self.held_before_ends = 0
+        """Blocks held at the end of the last steps, before those that were done gave theirs back."""
         self.preempted: list[int] = []
         self.n_emitted_before: dict[int, int] = {}
         self.n_seqs = self.n_running = self.context = self.tick = 0
@@ -207,7 +210,10 @@ class Batch:
         return min(n_most, n_steps + 1)
 
     def decoded(self, n_steps: int) -> list[int]:
-        """Advance all decoding sequences, taking blocks for every step but the first; return those that are done."""
+        """Advance all decoding sequences, taking blocks for every step but the first; return those that are done.
+
+        No steps: only prompts are read.
+        """
         if n_steps > 1 and not self._reserved_blocks:
             block, counts = self.pool.block_tokens, self._counts
             n_cycles, rest = divmod(n_steps - 1, block)
@@ -217,6 +223,7 @@ class Batch:
             self.pool.take(n_cycles * self.n_seqs + n_blocks)
         self.tick += n_steps
         self.context += n_steps * self.n_seqs
+        self.held_before_ends = self.pool.used
         done: list[int] = []
         ends, tick = self._ends, self.tick
         while ends and ends[0][0] <= tick:

@@ -78,6 +78,8 @@ def serving_case(
     limits = _limits(plan, v0=accounting == "vllm-v0")
     if plan.n_pools > 1:
         assumed.append(f"{plan.n_pools} data-parallel ranks share sequences evenly and keep pace")
+    if case.setup.layout.pp > 1:
+        assumed.append(f"a step passes the pipeline as {case.setup.layout.pp} equal microbatches")
     if any(s.footprint.windows or s.footprint.state_bytes_per_sequence for s in plan.stages):
         assumed.append("KV of windows and states counted as blocks of the mean: kv_tokens of the memory plan")
     longest = min(int(served.max()), limits.max_model_len)

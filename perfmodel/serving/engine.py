@@ -100,7 +100,7 @@ class Segments(NamedTuple):
     duration_ns: NDArray[np.int64]
     n_steps: NDArray[np.int64]
     n_decoding: NDArray[np.int64]
-    n_prompts: NDArray[np.int64]
+    n_running: NDArray[np.int64]
     prompt_tokens: NDArray[np.int64]
     n_waiting: NDArray[np.int64]
     used_blocks: NDArray[np.int64]
@@ -213,8 +213,9 @@ class Replica:
                 n_seqs, batch.context + n_seqs, n_most=n_most, until_ns=end_ns - self.now_ns
             )
             n_late = self._late_tokens(n_seqs) if self._late else 0
+            n_running = batch.n_running
             done = batch.decoded(n_steps)
-            self._passed(time_ns, n_steps, n_seqs, (0, 0), n_late)
+            self._passed(time_ns, n_steps, n_seqs, n_running, 0, n_late)
             for request in done:
                 self._finished(request)
 
@@ -233,9 +234,10 @@ class Replica:
             fresh = batch.n_seqs - sum(n for _, n in self._late)
             if fresh:
                 self._late.append((start_ns, fresh))
-        done = batch.decoded(1) if n_seqs else []
+        n_running = batch.n_running
+        done = batch.decoded(1 if n_seqs else 0)
         chunks, records = batch.chunks, self._records
-        self._passed(time_ns, 1, n_seqs, (len(chunks), tokens), n_late)
+        self._passed(time_ns, 1, n_seqs, n_running, tokens, n_late)
         now_ns = self.now_ns
         for request in done:
             self._finished(request)
@@ -253,12 +255,11 @@ class Replica:
                 self._finished(request)
         batch.chunks = []
 
-    def _passed(self, time_ns: int, n_steps: int, n_seqs: int, prompts: tuple[int, int], n_late: int) -> None:
+    def _passed(self, time_ns: int, n_steps: int, n_seqs: int, n_running: int, prompt_tokens: int, n_late: int) -> None:
         """Let time pass, and write it down."""
         batch = self.batch
-        self.log.extend(
-            (self.now_ns, time_ns, n_steps, n_seqs, *prompts, len(batch.queue), batch.pool.used, batch.limit, n_late)
-        )
+        row = (self.now_ns, time_ns, n_steps, n_seqs, n_running, prompt_tokens)
+        self.log.extend((*row, len(batch.queue), batch.held_before_ends, batch.limit, n_late))
         self.now_ns += time_ns
         self.in_system_ns += self.n_in_system * time_ns
 

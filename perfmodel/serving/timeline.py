@@ -23,6 +23,7 @@ class Timeline:
     time_s: Array
     n_running: Array
     n_waiting: Array
+    """Sent and not running: also those that were preempted."""
     kv_used_frac: Array
     prompt_tokens_per_s: Array
     output_tokens_per_s: Array
@@ -41,11 +42,11 @@ def timeline(run: Run, *, n_points: int = 400, step_s: float | None = None) -> T
     n = n_points if step_s is None else max(1, int(np.ceil((end - start) / NS_PER_S / step_s)))
     width = max((end - start) / n if step_s is None else step_s * NS_PER_S, 1.0)
     edges: Array = start + width * np.arange(n + 1, dtype=np.float64)
-    sums = {name: np.zeros(n) for name in ("running", "waiting", "kv", "prompt", "output")}
+    sums = {name: np.zeros(n) for name in ("running", "kv", "prompt", "output")}
     for s in run.segments:
         time_ns = s.duration_ns.astype(np.float64)
         amounts = {
-            "running": (s.n_decoding + s.n_prompts) * time_ns,
+            "running": s.n_running * time_ns,
             "kv": s.used_blocks * time_ns,
             "prompt": s.prompt_tokens.astype(np.float64),
             "output": (s.n_decoding * s.n_steps).astype(np.float64),
@@ -55,7 +56,7 @@ def timeline(run: Run, *, n_points: int = 400, step_s: float | None = None) -> T
             after = np.cumsum(amount)
             passed = np.stack((after - amount, after), axis=1).ravel()
             sums[name] += np.diff(np.interp(edges, at, passed))
-    sums["waiting"] = _waiting_ns(run, served, edges)
+    sums["waiting"] = np.maximum(_present_ns(run, served, edges) - sums["running"], 0.0)
     blocks = run.setup.limits.n_blocks * len(run.segments)
     return Timeline(
         time_s=(np.arange(n, dtype=np.float64) + 0.5) * (width / NS_PER_S),
@@ -67,10 +68,10 @@ def timeline(run: Run, *, n_points: int = 400, step_s: float | None = None) -> T
     )
 
 
-def _waiting_ns(run: Run, served: NDArray[np.bool_], edges: Array) -> Array:
-    """Return the time that requests wait in each stretch: from being sent to their first step, later waits left out."""
+def _present_ns(run: Run, served: NDArray[np.bool_], edges: Array) -> Array:
+    """Return the time that requests are in the system in each stretch: from being sent to their last token."""
     total = np.zeros(len(edges) - 1)
-    for times, sign in ((run.sent_ns[served], 1.0), (run.scheduled_ns[served], -1.0)):
+    for times, sign in ((run.sent_ns[served], 1.0), (run.finish_ns[served], -1.0)):
         ordered = np.sort(times).astype(np.float64)
         # Integral of the number of events so far: count x edge - sum of event times up to the edge.
         count = np.searchsorted(ordered, edges, side="right")

@@ -11,14 +11,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from perfmodel.errors import CalibrationError
 from perfmodel.estimate import Coefficient
 from perfmodel.specs.device import Device
 from perfmodel.specs.figures import Spec
 
-__all__ = ["CalibratedDevice", "Calibration", "Coef", "CollectiveFit", "FitRecord", "KernelFit", "Override", "When", "coarser_classes"]
+__all__ = [
+    "CalibratedDevice",
+    "Calibration",
+    "Coef",
+    "CollectiveFit",
+    "FitRecord",
+    "KernelFit",
+    "Override",
+    "When",
+    "coarser_classes",
+]
 
 
 class Coef(Spec):
@@ -28,6 +38,16 @@ class Coef(Spec):
     rel_sd: Annotated[float, Field(ge=0, le=3)] = 0.0
     source: str = ""
     note: str = ""
+
+
+def _above_zero(coef: Coef) -> Coef:
+    if coef.value <= 0:
+        raise ValueError(f"a share of a nominal rate must be above 0, since it divides; got {coef.value:g}")
+    return coef
+
+
+Share = Annotated[Coef, AfterValidator(_above_zero)]
+"""A share of a nominal rate; above 1 where silicon beats its datasheet."""
 
 
 class KernelFit(Spec):
@@ -40,8 +60,8 @@ class KernelFit(Spec):
     """
 
     launch_s: Coef
-    compute_frac: Coef
-    memory_frac: Coef
+    compute_frac: Share
+    memory_frac: Share
     knee: Coef | None = None
     chain_s: Coef | None = None
     pad_tokens: Coef | None = None
@@ -57,7 +77,7 @@ class CollectiveFit(Spec):
     """
 
     start_s: Coef
-    bandwidth_frac: Coef
+    bandwidth_frac: Share
     peer_s: Coef | None = None
     knee: Coef | None = None
     scatter: Coef | None = None

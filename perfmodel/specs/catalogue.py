@@ -156,9 +156,10 @@ class Catalogue:
         """Return the file behind a name or alias; raises UnknownNameError that offers near ones."""
         wanted = _plain(name)
         for home in self.homes:
-            file = home / _FOLDERS[kind] / f"{wanted}.yaml"
-            if re.fullmatch(r"[a-z0-9][a-z0-9.+_-]*", wanted) and file.is_file():
-                return file
+            for stem in dict.fromkeys((name.strip().lower(), wanted)):
+                file = home / _FOLDERS[kind] / f"{stem}.yaml"
+                if re.fullmatch(r"[a-z0-9][a-z0-9.+_-]{0,200}", stem) and file.is_file():
+                    return file
         spellings = self.spellings(kind)
         canonical = spellings.get(wanted)
         if canonical is None:
@@ -252,7 +253,9 @@ class Catalogue:
 
     def model(self, reference: str) -> ModelChoice:
         """Return the model behind a name, a Hugging Face id, a checkpoint name with suffixes, or a config.json path."""
-        path = Path(reference).expanduser()
+        path = _local_path(reference)
+        if path is None:
+            return self._named(reference)
         if path.suffix == ".json" or path.is_dir() or (path.is_file() and path.suffix != ".yaml"):
             model = model_from_config(config_from_path(path), name=_name_from_path(path))
             return ModelChoice(model, model.weight_scheme, model.warnings)
@@ -298,6 +301,16 @@ class Catalogue:
 
     def _model_data(self, name: str) -> Mapping[str, Any]:
         return read_data(self.path("model", name))
+
+
+def _local_path(reference: str) -> Path | None:
+    """Return the reference as a path where the file system can be asked about it, else None."""
+    try:
+        path = Path(reference).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return path
 
 
 def _without_suffix(name: str) -> tuple[str, str | None]:

@@ -107,6 +107,15 @@ class Layout:
             n_kv = getattr(a, "n_kv_heads", 1 if isinstance(a, LatentAttention) else self.tp)
             if self.tp > n_kv > 1 and self.tp % n_kv:
                 faults.append(Fault("tp", str(self.tp), f"a multiple or a divisor of the {n_kv} KV heads"))
+            copies = max(1, self.tp // n_kv)
+            if copies % self.dcp and not isinstance(a, LinearAttention):
+                faults.append(
+                    Fault(
+                        "dcp",
+                        str(self.dcp),
+                        f"a divisor of the {copies} ranks that hold the same KV heads at tp {self.tp}",
+                    )
+                )
         return list(dict.fromkeys(faults))
 
     def _expert_faults(self, model: Model) -> list[Fault]:

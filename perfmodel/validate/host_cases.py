@@ -11,7 +11,8 @@ from perfmodel.measure.table import Table
 
 __all__ = ["HOST_CASES", "HostCase"]
 
-_ALL: Final = ("host_per_layer", "host_per_sequence", "host_per_message", "gqa_reread_frac")
+_NO_SEQUENCE: Final = ("host_per_layer", "host_per_message", "gqa_reread_frac")
+_ALL: Final = ("host_per_sequence", *_NO_SEQUENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,9 @@ class HostCase:
 
 HOST_CASES: Final = (
     HostCase("vllm-2024", "vllm-2024", ("a100-40gb-sxm", "h100-sxm", "gh200")),
-    HostCase("tensorrt-llm-0.14", "trtllm-2024", ("a100-40gb-sxm", "h100-sxm", "gh200"), ids="argonne"),
+    HostCase("tensorrt-llm-0.14", "trtllm-2024", ("a100-40gb-sxm", "h100-sxm", "gh200"), _NO_SEQUENCE, ids="argonne"),
     HostCase("vllm-2024-rocm", "vllm-2024-rocm", ("mi250",)),
+    HostCase("vllm-2024", "vllm-2024", ("a100-40gb-sxm", "h100-sxm", "gh200"), single_device=True),
     HostCase("vllm-0.6.3", "vllm-0.6.3", ("a100-80gb-sxm",), ("host_per_layer",), single_device=True),
     HostCase("gpt-fast", "gpt-fast", ("a100-80gb-sxm",), ("host_per_layer",)),
 )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -92,10 +93,11 @@ def shipped() -> Catalogue:
 def peak_bytes(sweep: str) -> float:
     """Return the peak resident size of a fresh process that runs a sweep, imports included."""
     code = (
-        "import resource, sys; sys.path.insert(0, 'tests/benchmarks'); import scenarios as s; "
+        "import resource; from tests.benchmarks import scenarios as s; "
         f"s.{sweep}(s.shipped()).run(); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
-    done = subprocess.run((sys.executable, "-c", code), check=True, capture_output=True, text=True)
+    root = Path(__file__).parents[2]
+    done = subprocess.run((sys.executable, "-c", code), check=True, capture_output=True, text=True, cwd=root)
     return float(done.stdout) * 1024.0
 
 

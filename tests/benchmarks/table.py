@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import scenarios
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.benchmarks import scenarios
 
 
 def best_s(run: Callable[[], object], rounds: int) -> float:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import scenarios
+from tests.benchmarks import scenarios
 
 if TYPE_CHECKING:
     from perfmodel.specs.catalogue import Catalogue

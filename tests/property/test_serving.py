@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.batch import Batch
@@ -14,21 +15,22 @@ from perfmodel.serving.engine import Run, ServingSetup, simulated
 from perfmodel.serving.scheduler import POLICIES, Policy, SchedulerLimits, policy_of
 from perfmodel.serving.step_table import step_table
 
+Array = NDArray[np.float64]
+
 
 class _ToyTimes:
     """Step times with a knee and a curve, as kernels have them."""
 
-    def decode_s(self, n_seqs: np.ndarray, context: np.ndarray) -> np.ndarray:
+    def decode_s(self, n_seqs: Array, context: Array) -> Array:
         """A floor, a slope in total context, a curve in the mean."""
-        return 1e-6 * (np.maximum(9.0, 0.7 * n_seqs) + 0.0313 * n_seqs * context + 0.5 * np.log2(1 + context / 16))
+        curve: Array = 0.5 * np.log2(1 + context / 16)
+        return 1e-6 * (np.maximum(9.0, 0.7 * n_seqs) + 0.0313 * n_seqs * context + curve)
 
-    def mixed_s(
-        self, n_seqs: np.ndarray, context: np.ndarray, prompt_tokens: np.ndarray, attended: np.ndarray
-    ) -> np.ndarray:
+    def mixed_s(self, n_seqs: Array, context: Array, prompt_tokens: Array, attended: Array) -> Array:
         """The same with prompts beside."""
         return self.decode_s(n_seqs, context) + self.prompt_s(prompt_tokens, attended)
 
-    def prompt_s(self, prompt_tokens: np.ndarray, attended: np.ndarray) -> np.ndarray:
+    def prompt_s(self, prompt_tokens: Array, attended: Array) -> Array:
         """Work on tokens and on pairs."""
         return 1e-6 * (3.0 + 0.9 * prompt_tokens + 0.004 * prompt_tokens * attended)
 

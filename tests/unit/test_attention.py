@@ -202,6 +202,9 @@ def test_absorbed_and_materialised_flop_per_pair() -> None:
     materialised = works(latent(), prefill(1.0))["mla_materialised"]
     assert absorbed.flop == 278_528
     assert materialised.flop == 81_920
+    # Queries of 512 + 64 in, 512 out for each head; expanded heads of 320 are written once and read once.
+    assert absorbed.io_bytes == 128 * (512 + 64 + 512) * 2
+    assert materialised.io_bytes == 2 * 128 * 320 * 2
 
 
 def test_one_latent_serves_all_heads() -> None:

@@ -259,6 +259,18 @@ def test_validate_one_table(run_cli: Run, tmp_path: Path) -> None:
     assert "median" in shown
 
 
+def test_validate_writes_a_page(run_cli: Run, tmp_path: Path) -> None:
+    page = tmp_path / "accuracy.md"
+    ran = run_cli("validate", str(SHIPPED / "steps-awq-local.csv"), "--write", str(page))
+    assert ran.code == 0, ran.err
+    text = page.read_text()
+    assert text.startswith("# Accuracy")
+    for heading in ("## By kind, device and software", "## Left out: kernels", "## Stories of the worst groups"):
+        assert heading in text
+    assert "(Cause: data.)" in text
+    assert "rank correlation" in text
+
+
 def test_validate_fails_when_a_bound_is_exceeded(run_cli: Run) -> None:
     table = str(SHIPPED / "steps-gpt-fast.csv")
     assert run_cli("validate", table, "--bound", "decode_step=50%,90%").code == 0

@@ -99,6 +99,8 @@ def test_dense_matmul_by_hand(engine_of: EngineOf) -> None:
         assert work.io_bytes == 5 * 2 * (d_in + d_out)
         assert work.rows == 5.0
     assert found["add_norm"].flop == 5 * 6 * 4096
+    assert found["add_norm"].io_bytes == 5 * 4 * 4096 * 2  # input and residual in, both out
+    assert found["activation"].io_bytes == 5 * 3 * 14336 * 2  # gate and up in, product out
 
 
 def test_unfused_kernels_do_the_same_flop_with_more_traffic_and_launches(engine_of: EngineOf) -> None:

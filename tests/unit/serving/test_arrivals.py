@@ -112,7 +112,7 @@ def test_traffic_that_cannot_be_served(
 
 def test_traffic_in_other_types_or_without_users_is_refused() -> None:
     with pytest.raises(SpecError, match="float64"):
-        Trace(np.array([0.0]), ints(1), ints(1))  # type: ignore[arg-type]
+        Trace(np.array([0.0]), ints(1), ints(1))
     with pytest.raises(SpecError, match="max_in_flight"):
         Trace(ints(0), ints(1), ints(1), max_in_flight=0)
 

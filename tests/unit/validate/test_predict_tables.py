@@ -51,7 +51,8 @@ def test_each_kind_is_predicted_with_a_band(catalogue: Catalogue, name: str) -> 
     found = predictions(table(ROWS[name]), catalogue)
     assert found.reason[0] == ""
     assert 0 < found.low[0] <= found.predicted[0] <= found.high[0]
-    assert found.bound[0] and found.calibration[0]
+    assert found.bound[0]
+    assert found.calibration[0]
     assert np.isfinite(found.error[0])
 
 

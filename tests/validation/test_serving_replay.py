@@ -1,0 +1,116 @@
+"""A real vLLM 0.19 run on an RTX 4090, request by request, against its replay with the engine's own settings.
+
+300 requests at ten a second, far beyond what the card can serve: the queue is long, the KV cache is full for most of
+the time and requests are preempted. The run tests scheduler, block accounting and step times together.
+Data: casys-kaist/LLMServingSim (MIT), see data/rtx-4090-vllm-0.19.yaml.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from perfmodel.serving.arrivals import Trace
+from perfmodel.serving.deployment import ServingCase, serving_case
+from perfmodel.serving.engine import simulated
+from perfmodel.serving.metrics import ServingResult, serving_result
+from perfmodel.serving.timeline import timeline
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.specs.deployment import Deployment
+from perfmodel.specs.files import read_data
+from perfmodel.step.question import Question, case_of
+
+DATA = Path(__file__).parent / "data"
+NAME = "rtx-4090-vllm-0.19"
+MOST_ERROR_FRAC = 0.05
+"""Of mean and median TTFT, TPOT and end-to-end time."""
+
+
+def columns(name: str) -> dict[str, NDArray[np.float64]]:
+    with (DATA / name).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {key: np.array([float(row[key]) for row in rows]) for key in rows[0] if key != "request_id"}
+
+
+@dataclass(frozen=True)
+class Replay:
+    measured: dict[str, NDArray[np.float64]]
+    serving: ServingCase
+    trace: Trace
+
+    def result(self, *, keeps_prefix: bool = True) -> ServingResult:
+        limits = replace(self.serving.setup.limits, keeps_prefix=keeps_prefix)
+        return serving_result(simulated(self.trace, replace(self.serving.setup, limits=limits), self.serving.clock))
+
+    def errors(self, result: ServingResult) -> dict[str, float]:
+        """Return simulated over measured - 1, of mean and median."""
+        found = {}
+        for name in ("ttft_s", "tpot_s", "e2e_s"):
+            ours, theirs = result.columns[name], self.measured[name]
+            found[f"mean {name}"] = float(ours.mean() / theirs.mean() - 1)
+            found[f"median {name}"] = float(np.median(ours) / np.median(theirs) - 1)
+        return found
+
+
+@pytest.fixture(scope="module")
+def replay(catalogue: Catalogue) -> Replay:
+    stated = read_data(DATA / f"{NAME}.yaml")
+    measured = columns(f"{NAME}-requests.csv")
+    trace = Trace(
+        np.rint(measured["arrival_s"] * 1e9).astype(np.int64),
+        measured["input_tokens"].astype(np.int64),
+        measured["output_tokens"].astype(np.int64),
+    )
+    flags = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization")
+    deployment = Deployment(num_gpu_blocks_override=stated["num_gpu_blocks"], **{name: stated[name] for name in flags})
+    names = {name: stated[name] for name in ("model", "runtime")}
+    case = case_of(catalogue, Question(hardware=stated["device"], deployment=deployment, **names))
+    memory = case.memory.with_options(total_bytes=float(stated["device_total_memory_bytes"]))
+    return Replay(measured, serving_case(replace(case, memory=memory), trace), trace)
+
+
+def test_latencies_of_the_replay_are_within_five_percent(replay: Replay) -> None:
+    result = replay.result()
+    assert result.checks.hold
+    errors = replay.errors(result)
+    assert max(map(abs, errors.values())) < MOST_ERROR_FRAC, errors
+    measured_s = (replay.measured["arrival_s"] + replay.measured["e2e_s"]).max()
+    assert result.duration_s == pytest.approx(measured_s, rel=MOST_ERROR_FRAC)
+
+
+def test_each_request_is_served_when_it_was(replay: Replay) -> None:
+    result = replay.result()
+    for name, most in (("ttft_s", 0.08), ("e2e_s", 0.08)):
+        ours, theirs = result.columns[name], replay.measured[name]
+        assert np.abs(ours - theirs).mean() / theirs.mean() < most
+        assert np.corrcoef(ours, theirs)[0, 1] > 0.99
+
+
+def test_the_run_is_said_to_be_beyond_saturation_and_bound_by_the_cache(replay: Replay) -> None:
+    result = replay.result()
+    assert not result.is_stable
+    assert result.binding_limit == "kv_capacity"
+    assert result.n_preemptions > 100
+
+
+def test_what_the_replay_would_miss_without_prefix_hits_on_resume(replay: Replay) -> None:
+    without = replay.errors(replay.result(keeps_prefix=False))
+    assert without["mean e2e_s"] > replay.errors(replay.result())["mean e2e_s"] + 0.03
+
+
+def test_queue_batch_and_cache_follow_the_engines_log(replay: Replay) -> None:
+    log = columns(f"{NAME}-timeline.csv")
+    line = timeline(replay.result().run, step_s=0.1)
+    busy = log["t"] < line.time_s[-1]
+    at = {
+        name: np.interp(log["t"][busy], line.time_s, getattr(line, name))
+        for name in ("n_running", "n_waiting", "kv_used_frac")
+    }
+    assert np.abs(at["n_running"] - log["running"][busy]).mean() < 5
+    assert np.abs(100 * at["kv_used_frac"] - log["kv_cache_pct"][busy]).mean() < 6
+    assert np.abs(at["n_waiting"] - log["waiting"][busy]).mean() < 6
