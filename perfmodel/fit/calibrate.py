@@ -259,8 +259,10 @@ def _rounded_link(fit: CollectiveFit) -> CollectiveFit:
 
 
 def _sources(tables: Sequence[Table], device: Device) -> list[str]:
-    used = [table for table in tables if bool((table["device"] == device.name).any())]
-    return sorted({table.sidecar.source or table.name for table in used})
+    """Return where the tables with operators of the device come from: the stated source, else the name of the file."""
+    kinds = (*_OPERATORS, "collective")
+    used = [table for table in tables if len(table.where(kind=kinds, device=device.name, metric="time_s"))]
+    return sorted({table.sidecar.source or Path(table.name).name for table in used})
 
 
 def _found_text(tables: Sequence[Table], device: Device) -> str:

@@ -150,7 +150,8 @@ class Catalogue:
                 others += [str(hf_id), str(hf_id).rsplit("/", 1)[-1]]
             for spelling in others:
                 result.setdefault(_plain(spelling), name)
-        return result | {name: name for name in self.paths(kind)}
+        names = list(self.paths(kind))
+        return result | {_plain(name): name for name in names} | {name: name for name in names}
 
     def path(self, kind: Kind, name: str) -> Path:
         """Return the file behind a name or alias; raises UnknownNameError that offers near ones."""

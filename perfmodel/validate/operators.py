@@ -57,7 +57,12 @@ def operator_predictions(parts: Parts, table: Table, at: Positions) -> Iterator[
 
 def collective_predictions(parts: Parts, table: Table, at: Positions) -> Iterator[Found]:
     """Yield predictions of the collectives at `at`, fabric by fabric."""
-    for words, here in grouped(table, at, ("device", "n_devices", "link", "op", "runtime")):
+    for words, here in grouped(table, at, ("device", "n_devices", "link", "op", "runtime", "variant")):
+        if words["variant"] == "eager":
+            yield refused(
+                here, "launched eagerly: the host time of the launch hides the collective, and no law prices it"
+            )
+            continue
         op = _OPS.get(words["op"])
         if op is None:
             yield refused(here, f"no law for a collective {words['op']!r}: {', '.join(sorted(_OPS))} are known")

@@ -117,7 +117,7 @@ def test_shares_of_every_node_fill_it(structure: Structure) -> None:
             own = [np.broadcast_to(s, np.shape(node.value)) for s in shares(node)]
             positive = np.asarray(node.value) > 0
             assert np.all(np.where(positive, sum(own), 1.0) == pytest.approx(1.0, abs=1e-12)), node.rule
-            assert all(np.all(s >= -1e-15) for s in own)
+            assert all(np.all(s >= -1e-14) for s in own)
             for share, weight, part in zip(own, weights(node), node.parts, strict=True):
                 error = np.abs(share * node.value - weight * part.value)
                 assert np.all(np.where(positive, error, 0.0) <= 1e-12 * np.asarray(node.value))
