@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "TINY",
+    "Z80",
     "Bound",
     "Coefficient",
     "Estimate",
@@ -27,6 +29,7 @@ __all__ = [
     "Rule",
     "above",
     "band",
+    "band_factor",
     "bound_shares",
     "ceiling",
     "combined_exposure",
@@ -51,7 +54,7 @@ __all__ = [
 
 Num = float | NDArray[np.float64]
 
-_TINY: Final = 1e-300
+TINY: Final = 1e-300
 """Keeps 0/0 at 0 without a branch: smaller than any time, larger than nothing."""
 
 Z80: Final = 1.2815515655446004
@@ -211,6 +214,8 @@ def quickest(name: str, parts: tuple[Estimate, ...]) -> Estimate:
 def soft_slowest(name: str, parts: tuple[Estimate, ...], exponent: float) -> Estimate:
     """Return the q-norm (sum of part^q)^(1/q): a maximum with a soft knee, never below the hard maximum.
 
+    An exponent below 1 gives more than the sum: parts that hinder each other (start-up and transfer of a message).
+
     >>> soft_slowest("op", (leaf("c", 3.0, bound=Bound.COMPUTE), leaf("m", 4.0, bound=Bound.KV_READ)), 2.0).value
     5.0
     """
@@ -242,7 +247,7 @@ def weights(node: Estimate) -> tuple[Num, ...]:
         case Rule.REPEAT:
             return (node.parameter,)
         case Rule.NORM:
-            return tuple(((value + _TINY) / (node.value + _TINY)) ** (node.parameter - 1.0) for value in values)
+            return tuple(((value + TINY) / (node.value + TINY)) ** (node.parameter - 1.0) for value in values)
         case Rule.OVERLAP:
             hidden = 1.0 - node.parameter
             leads: Num = np.multiply(values[0] >= values[1], 1.0)
@@ -259,11 +264,11 @@ def shares(node: Estimate) -> tuple[Num, ...]:
     if node.rule is Rule.REPEAT:
         return (1.0,)
     if node.rule is Rule.NORM and len(node.parts) == 2:
-        first = smaller((node.parts[0].value / (node.value + _TINY)) ** node.parameter, 1.0)
+        first = smaller((node.parts[0].value / (node.value + TINY)) ** node.parameter, 1.0)
         return (first, 1.0 - first)
     if len(node.parts) == 1:
         return (1.0,)
-    inverse = 1.0 / (node.value + _TINY)
+    inverse = 1.0 / (node.value + TINY)
     if node.rule is Rule.SUM:
         return tuple(part.value * inverse for part in node.parts)
     return tuple(w * part.value * inverse for w, part in zip(weights(node), node.parts, strict=True))
@@ -332,9 +337,14 @@ def relative_sd(root: Estimate) -> Num:
     return spread(exposure(root))
 
 
+def band_factor(rel_sd: Num, quantile: float = Z80) -> Num:
+    """Return what a value is divided by and multiplied with at the ends of its log-normal band."""
+    return np.exp(rel_sd * quantile)
+
+
 def band(root: Estimate, quantile: float = Z80) -> tuple[Num, Num]:
     """Return (low, high) of the value: log-normal around it, 80 % wide unless another quantile is given."""
-    factor = np.exp(relative_sd(root) * quantile)
+    factor = band_factor(relative_sd(root), quantile)
     return root.value / factor, root.value * factor
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, larger, leaf, slowest, soft_slowest, total
+from perfmodel.estimate import TINY, Bound, Coefficient, Estimate, Law, Num, larger, leaf, slowest, soft_slowest, total
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.work.kernel import Work
 
@@ -55,7 +55,7 @@ def _padded_flop(work: Work, rates: _Rates) -> Num:
     if work.flop_per_pad is not None and rates.pad_tokens > 0:
         flop = flop + work.flop_per_pad * rates.pad_tokens
     if work.rows is not None and rates.min_rows > 0:
-        flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + 1e-300))
+        flop = flop * (larger(work.rows, rates.min_rows) / (work.rows + TINY))
     if work.unit_flop_per_row is not None and rates.min_rows > 0:
         flop = larger(flop, work.unit_flop_per_row * (rates.min_rows * rates.n_cores))
     return flop * work.effort if rates.min_rows > 0 else flop
@@ -78,12 +78,13 @@ class KernelPrices:
     def time(self, work: Work) -> Estimate:
         """Return the time of one kernel as a tree; monotone in every count of `work`."""
         rates = self._rates_for(work)
+        flop = _padded_flop(work, rates)
         compute = Estimate(
             "compute",
-            _padded_flop(work, rates) * rates.s_per_flop,
+            flop * rates.s_per_flop,
             bound=Bound.COMPUTE,
             law=COMPUTE,
-            inputs=(("flop", work.flop), *rates.compute_inputs),
+            inputs=(("flop", flop), *rates.compute_inputs),
             coefficients=rates.compute,
         )
         parts = (compute, self._memory(work, rates))
@@ -153,7 +154,7 @@ class KernelPrices:
             pad_tokens=fit.pad_tokens,
             min_rows=fit.min_rows,
             n_cores=spec.matrix.n_cores.value if spec.matrix is not None else 1.0,
-            cached_bytes=spec.l2_bytes if is_bound else 0.0,
+            cached_bytes=spec.last_cache_bytes if is_bound else 0.0,
             compute=(fit.compute, *scatter),
             memory=(fit.memory, *scatter),
             launch=(fit.launch, *scatter),

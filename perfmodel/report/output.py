@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from perfmodel.errors import SpecError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["console", "csv_text", "json_text", "plain_value", "progress", "shown", "written"]
+__all__ = ["console", "csv_text", "json_text", "plain_value", "progress", "shown", "whole_file", "written"]
 
 
 def plain_value(text: str) -> str | int | float:
@@ -65,6 +65,24 @@ def shown(*parts: RenderableType) -> None:
     out = console()
     for part in parts:
         out.print(part)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """Give a file to write, moved to its place at the end, so that a reader never sees half; raises SpecError."""
+    if path.is_dir():
+        raise SpecError(f"{path} cannot be written", got="a folder", expected="a file name")
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        partial.replace(path)
+    except OSError as error:
+        raise SpecError(
+            f"{path} cannot be written", got=error.strerror or str(error), expected="a writable place"
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def written(path: Path, text: str) -> Path:

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from perfmodel.errors import SpecError
 from perfmodel.measure.schema import COLUMNS
+from perfmodel.report.output import whole_file
 from perfmodel.validate.predict import Predictions
 
 __all__ = ["ADDED", "prediction_csv", "prediction_rows", "prediction_summary", "written_whole"]
@@ -91,15 +91,7 @@ def prediction_summary(found: Predictions) -> str:
 
 
 def written_whole(path: Path, text: str) -> Path:
-    """Write text beside and move it to its place, so that a reader never sees half a file; raises SpecError."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8", newline="")
-        partial.replace(path)
-    except OSError as error:
-        raise SpecError(
-            f"{path} cannot be written", got=error.strerror or str(error), expected="a writable place"
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
+    """Write text to a file, whole or not at all, and return its path; raises SpecError where that cannot be done."""
+    with whole_file(path) as file:
+        file.write(text)
     return path

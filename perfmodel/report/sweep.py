@@ -1,4 +1,4 @@
-"""Blocks of a sweep written as CSV or JSON, block by block, so that a large grid is never one text in memory."""
+"""Blocks of a sweep written as CSV, row by row, so that a large grid is never one text in memory, or as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from perfmodel.errors import InfeasibleError, PerfmodelError, SpecError
-from perfmodel.report.output import json_text, plain_value
+from perfmodel.report.output import json_text, plain_value, whole_file
 from perfmodel.step.grid import Block
 
 __all__ = ["sweep_written"]
@@ -35,19 +35,8 @@ def sweep_written(blocks: Iterator[Block], output: Path | None, *, as_json: bool
     if output is None:
         _write(every, sys.stdout, as_json=as_json)
         return
-    if output.is_dir():
-        raise SpecError(f"{output} cannot be written", got="a folder", expected="a file name")
-    partial = output.with_name(output.name + ".partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            _write(every, file, as_json=as_json)
-        partial.replace(output)
-    except OSError as error:
-        raise SpecError(
-            f"{output} cannot be written", got=error.strerror or str(error), expected="a writable place"
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(output) as file:
+        _write(every, file, as_json=as_json)
     print(f"wrote {output}", file=sys.stderr)
 
 

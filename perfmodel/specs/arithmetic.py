@@ -6,7 +6,7 @@ from typing import Final
 
 from perfmodel.errors import Fault
 from perfmodel.specs.device import Device
-from perfmodel.units import rate_text
+from perfmodel.units import GB, rate_text
 
 __all__ = ["arithmetic_faults"]
 
@@ -29,7 +29,7 @@ def arithmetic_faults(device: Device) -> list[Fault]:
                         f"{name} {rate.dtype}",
                         rate_text(rate.value),
                         f"{engine.n_cores.value:g} cores x {rate.flop_per_cycle_per_core:g} flop x "
-                        f"{clock.value / 1e9:.4g} GHz = {rate_text(follows)}",
+                        f"{clock.value / GB:.4g} GHz = {rate_text(follows)}",
                         "State the clock behind the rate as `clock_hz`, or correct the rate.",
                     )
                 )

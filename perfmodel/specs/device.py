@@ -208,8 +208,16 @@ class Device(Spec):
 
     @property
     def l2_bytes(self) -> float:
+        """Capacity of the L2, bytes; 0 where the file states none."""
+        return self._capacity_bytes("l2")
+
+    @property
+    def last_cache_bytes(self) -> float:
         """Capacity of the last cache before the main memory, bytes; 0 where the file states none."""
-        level = self.level("l2")
+        return self._capacity_bytes("infinity_cache") or self._capacity_bytes("l2")
+
+    def _capacity_bytes(self, name: str) -> float:
+        level = self.level(name)
         return level.capacity.value if level is not None and level.capacity is not None else 0.0
 
     @property

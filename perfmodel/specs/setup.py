@@ -30,9 +30,9 @@ _DTYPE_NAMES: Final = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "f
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding: `n_draft` tokens are drafted, a step yields `accepted_tokens` of them plus one, on average.
+    """Speculative decoding: `n_draft` tokens are drafted, and a step yields `acceptance_length` tokens on average.
 
-    `acceptance_length` counts all tokens that a step yields, from 1 to n_draft + 1.
+    That counts all tokens of a step, accepted ones and the one that follows them: from 1 to n_draft + 1.
     """
 
     n_draft: int

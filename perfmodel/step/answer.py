@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp
 
 from perfmodel.errors import InfeasibleError
-from perfmodel.estimate import Z80, Bound, Estimate, bound_shares, ceiling, combined_exposure, exposure, spread
+from perfmodel.estimate import Bound, Estimate, band_factor, bound_shares, ceiling, combined_exposure, exposure, spread
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.quantization import Scheme
 from perfmodel.step.energy import ENERGY_REL_SD, power_w
@@ -37,7 +36,7 @@ class Figure:
     @classmethod
     def of(cls, value: float, rel_sd: float) -> Figure:
         """Return the log-normal band around a value."""
-        factor = exp(Z80 * rel_sd)
+        factor = float(band_factor(rel_sd))
         return cls(value, value / factor, value * factor)
 
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from perfmodel.errors import PerfmodelError, SpecError
-from perfmodel.estimate import Z80
+from perfmodel.estimate import band_factor
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.question import Case, Question, case_of
 from perfmodel.step.sweep import Floats, sweep_totals
@@ -111,11 +111,11 @@ def _block(
     )
     columns = {"batch": batch, "input_tokens": input_tokens, "output_tokens": output_tokens}
     for name, sd in (("ttft_s", "ttft_sd"), ("tpot_s", "tpot_sd"), ("e2e_s", "e2e_sd")):
-        factor = np.exp(Z80 * getattr(totals, sd))
+        factor = band_factor(getattr(totals, sd))
         value = getattr(totals, name)
         columns |= {name: value, f"{name}_low": value / factor, f"{name}_high": value * factor}
     rate = totals.output_tokens_per_s * case.n_replicas
-    factor = np.exp(Z80 * totals.e2e_sd)
+    factor = band_factor(totals.e2e_sd)
     columns |= {
         "output_tokens_per_s": rate,
         "output_tokens_per_s_low": rate / factor,
@@ -147,7 +147,7 @@ def _started(case: Case, longest: float, shortest: float) -> tuple[Case, MemoryP
 def _fits(case: Case, plan: MemoryPlan, batch: Floats, length: Floats) -> Floats:
     """Return 1 where the whole batch runs at once: the KV cache holds it at full length, and max_num_seqs allows it."""
     lengths, where = np.unique(length, return_inverse=True)
-    held = np.array([concurrency_at(plan, float(n)) for n in lengths])
+    held = np.floor([concurrency_at(plan, float(n)) for n in lengths])
     n_pools = plan.n_pools * case.n_replicas
     fits: Floats = (np.minimum(held[where], plan.limits.max_num_seqs) * n_pools >= batch).astype(np.float64)
     return fits

@@ -306,6 +306,7 @@ def _memory_case(question: Question, setup: Setup) -> MemoryCase:
         max_num_batched_tokens=s.max_num_batched_tokens or s.max_prefill_tokens,
         chunked_prefill=s.chunked_prefill,
         block_tokens=s.block_tokens,
+        element_bytes=setup.element_bytes,
         kv_element_bytes=1.0 if kv_layout == "fp8_ds_mla" else KV_ELEMENT_BYTES[setup.kv_dtype],
         kv_layout=kv_layout,
         kv_cache_memory_bytes=s.kv_cache_memory_bytes or s.npu_memory_bytes,

@@ -13,7 +13,7 @@ from perfmodel.estimate import Estimate, Num, ceiling, larger, repeated, smaller
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Slice
 
-__all__ = ["RequestEstimate", "decode_pass", "decode_slice", "prefill_slice", "request_estimate"]
+__all__ = ["RequestEstimate", "decode_pass", "decode_slice", "prefill_pass", "prefill_slice", "request_estimate"]
 
 
 def prefill_slice(n_prompts: Num, input_tokens: Num, *, n_steps: Num) -> Slice:
@@ -61,6 +61,12 @@ class RequestEstimate:
         return self.batch * self.input_tokens / self.ttft.value
 
 
+def prefill_pass(engine: Engine, *, batch: Num, input_tokens: Num, token_budget: Num) -> tuple[Num, Num]:
+    """Return the prompts that one data-parallel rank reads, and the steps of at most the token budget it takes."""
+    per_rank = ceiling(batch / float(engine.setup.layout.dp))
+    return per_rank, ceiling(per_rank * input_tokens / token_budget)
+
+
 def decode_pass(engine: Engine, *, batch: Num, input_tokens: Num, output_tokens: Num) -> tuple[Slice, Num]:
     """Return the mean decode step of one microbatch on one data-parallel rank, and the microbatches in flight."""
     layout, speculation = engine.setup.layout, engine.setup.speculation
@@ -93,8 +99,7 @@ def request_estimate(
 
     `batch` counts sequences of the whole deployment, `token_budget` the prompt tokens that one step may hold.
     """
-    per_rank = ceiling(batch / float(engine.setup.layout.dp))
-    n_steps = ceiling(per_rank * input_tokens / token_budget)
+    per_rank, n_steps = prefill_pass(engine, batch=batch, input_tokens=input_tokens, token_budget=token_budget)
     ttft = _prefill_time(engine, per_rank, input_tokens, token_budget=token_budget, n_steps=n_steps)
     one, n_microbatches = decode_pass(engine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens)
     speculation = engine.setup.speculation

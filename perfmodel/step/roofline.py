@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from perfmodel.errors import SpecError
-from perfmodel.estimate import Bound, Estimate, ceiling, leaf_shares
+from perfmodel.estimate import Bound, Estimate, leaf_shares
 from perfmodel.specs.device import Device, MemoryLevel
-from perfmodel.step.request import decode_pass, prefill_slice
+from perfmodel.step.request import decode_pass, prefill_pass, prefill_slice
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Message, Slice, Work
 
@@ -283,9 +283,8 @@ def roofline(
 def _slices(
     engine: Engine, batch: float, input_tokens: float, output_tokens: float, token_budget: float
 ) -> tuple[Slice, Slice]:
-    """Return what one prefill step and one decode microbatch of a rank hold, as `request_estimate` has them."""
-    per_rank = ceiling(batch / float(engine.setup.layout.dp))
-    n_steps = ceiling(per_rank * input_tokens / token_budget)
+    """Return what one mean prefill step and one decode microbatch of a rank hold."""
+    per_rank, n_steps = prefill_pass(engine, batch=batch, input_tokens=input_tokens, token_budget=token_budget)
     decode, _ = decode_pass(engine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens)
     return prefill_slice(per_rank, input_tokens, n_steps=n_steps), decode
 

@@ -14,8 +14,8 @@ from perfmodel.estimate import Estimate, Num, above, repeated, slowest, total
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.setup import Setup
 from perfmodel.work.graph import StageBlueprint, blueprints
-from perfmodel.work.kernel import Message, Section, Slice, Work
-from perfmodel.work.storage import rank_weight_bytes
+from perfmodel.work.kernel import Message, Section, Slice, Work, n_seqs_of, n_tokens_of
+from perfmodel.work.storage import stage_weight_bytes
 
 __all__ = ["Engine", "StagePrices"]
 
@@ -97,8 +97,7 @@ class Engine:
         is_decode = all(s.phase == "decode" for s in slices)
         if speculation is None or not is_decode or stage.blueprint.head is None:
             return sections
-        n_seqs: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
-        return (*sections, stage.blueprint.draft_section(speculation.n_draft, n_seqs, slices))
+        return (*sections, stage.blueprint.draft_section(speculation.n_draft, slices))
 
     def stage_step(self, stage: StagePrices, slices: Sequence[Slice]) -> Estimate:
         """Return the time of one stage: device work beside host launches, then the host time nothing hides."""
@@ -111,9 +110,10 @@ class Engine:
         launched = self._host_launched(sections, slices, is_decode=is_decode)
         if launched is not None:
             on_device = slowest("device_beside_host", (on_device, launched))
-        rows: Num = sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)
         n_messages = sum(s.n_times * sum(_is_sent(item) for item in s.items) for s in sections)
-        host = host_time(runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=rows, n_messages=n_messages)
+        host = host_time(
+            runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=n_seqs_of(slices), n_messages=n_messages
+        )
         parts = (on_device, host, *self._offload(stage))
         return total(f"stage_{stage.blueprint.index}", parts)
 
@@ -131,8 +131,7 @@ class Engine:
             return None
         n_kernels: Num = sum(s.n_times * sum(_n_launches(item) for item in s.items) for s in sections)
         if replayed:
-            rows: Num = sum((s.n_tokens for s in slices[1:]), start=slices[0].n_tokens)
-            n_kernels = n_kernels * above(rows, float(limit or 0))
+            n_kernels = n_kernels * above(n_tokens_of(slices), float(limit or 0))
         return host_launch_time(runtime, n_kernels)
 
     def _offload(self, stage: StagePrices) -> tuple[Estimate, ...]:
@@ -150,16 +149,11 @@ class Engine:
 
 
 def _stage_weight_bytes(setup: Setup, blueprint: StageBlueprint) -> float:
-    layout = setup.layout
-    parts = rank_weight_bytes(
+    parts = stage_weight_bytes(
         setup.model,
         setup.scheme,
-        tp=layout.tp,
-        ep=layout.ep,
-        moe_tp=layout.expert_tp,
-        layers=layout.stages(setup.model.n_layers)[blueprint.index],
-        has_embedding=blueprint.embedding is not None,
-        has_head=blueprint.head is not None,
+        setup.layout,
+        blueprint.index,
         high_bytes=setup.element_bytes,
         with_mtp=setup.speculation is not None,
     )

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 
 from perfmodel.estimate import Num, log2, smaller
 from perfmodel.specs.model import CompressedAttention, Indexer, LatentAttention, LinearAttention, SoftmaxAttention
 from perfmodel.specs.setup import Setup
 from perfmodel.work.kernel import Slice, Work, mean_clipped
+from perfmodel.work.kv import STATE_BYTES, kv_heads_per_rank
 
 __all__ = ["AttentionCore", "CompressedCore", "LatentCore", "LinearCore", "SoftmaxCore", "attention_core"]
 
@@ -283,7 +283,6 @@ class CompressedCore:
     ratio: int
     top_k: int | None
     indexer: IndexerCore | None
-    n_other_params: int
     dtype: str
     element_bytes: float
     kv_element_bytes: float
@@ -337,7 +336,7 @@ def attention_core(
         case SoftmaxAttention():
             return SoftmaxCore(
                 n_heads=attention.n_heads // tp,
-                n_kv_heads=ceil(attention.n_kv_heads / tp),
+                n_kv_heads=kv_heads_per_rank(attention.n_kv_heads, tp),
                 d_head=attention.d_head,
                 d_value=attention.d_v,
                 window_tokens=attention.window_tokens,
@@ -372,7 +371,7 @@ def attention_core(
                 d_key=attention.d_key,
                 d_value=attention.d_value,
                 n_conv_elements=max(0, conv) // tp,
-                state_element_bytes=4.0 if attention.state_dtype == "fp32" else 2.0,
+                state_element_bytes=STATE_BYTES[attention.state_dtype],
                 dtype=dtype,
                 element_bytes=element,
             )
@@ -384,7 +383,6 @@ def attention_core(
                 ratio=attention.ratio,
                 top_k=attention.indexer.top_k if attention.indexer else None,
                 indexer=_indexer(attention.indexer, setup),
-                n_other_params=attention.n_other_params,
                 dtype=dtype,
                 element_bytes=element,
                 kv_element_bytes=kv_element,

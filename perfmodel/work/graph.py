@@ -14,10 +14,10 @@ from perfmodel.specs.model import CompressedAttention, DenseFfn, LatentAttention
 from perfmodel.specs.setup import Setup
 from perfmodel.work.attention import AttentionCore, LatentCore, attention_core
 from perfmodel.work.elementwise import Elementwise
-from perfmodel.work.kernel import Message, Section, Slice, Work
+from perfmodel.work.kernel import Message, Section, Slice, Work, n_seqs_of, n_tokens_of
 from perfmodel.work.matmul import Matmul, fused, matmul_of
 from perfmodel.work.moe import Experts, experts_of
-from perfmodel.work.tensors import Tensor, attention_tensors, ffn_tensors
+from perfmodel.work.tensors import Tensor, attention_tensors, ffn_tensors, head_tensor
 
 __all__ = ["LayerBlueprint", "StageBlueprint", "blueprints"]
 
@@ -53,7 +53,7 @@ class LayerBlueprint:
 
     def items(self, slices: Sequence[Slice]) -> Iterator[Work | Message]:
         """Yield kernels and messages of one such layer in order."""
-        rows: Num = sum((s.n_tokens for s in slices[1:]), start=slices[0].n_tokens)
+        rows = n_tokens_of(slices)
         yield self.norm.work(rows)
         for matmul in self.projections:
             yield matmul.work(rows)
@@ -128,7 +128,7 @@ class StageBlueprint:
 
     def sections(self, slices: Sequence[Slice]) -> tuple[Section, ...]:
         """Return the step as sections; layers of one kind are one section repeated."""
-        rows: Num = sum((s.n_tokens for s in slices[1:]), start=slices[0].n_tokens)
+        rows = n_tokens_of(slices)
         parts = [Section(b.name, float(n), tuple(b.items(slices))) for b, n in self.layers]
         if self.embedding is not None:
             parts.insert(0, Section("embedding", 1.0, (self.embedding.work(rows),)))
@@ -141,11 +141,11 @@ class StageBlueprint:
             )
         return tuple(parts)
 
-    def draft_section(self, n_draft: int, n_seqs: Num, slices: Sequence[Slice]) -> Section:
+    def draft_section(self, n_draft: int, slices: Sequence[Slice]) -> Section:
         """Return the drafting of `n_draft` tokens by one further layer and head each (MTP or an EAGLE-like module)."""
         one = [Slice("decode", s.n_seqs, 1.0, s.first_attended, s.last_attended) for s in slices]
         assert self.head is not None  # drafts run on the last stage
-        items = (*self.layers[-1][0].items(one), self.head.work(n_seqs))
+        items = (*self.layers[-1][0].items(one), self.head.work(n_seqs_of(one)))
         return Section("draft", float(n_draft), items)
 
     def _head_items(self, slices: Sequence[Slice]) -> Iterator[Work | Message]:
@@ -171,14 +171,12 @@ def blueprints(setup: Setup) -> tuple[StageBlueprint, ...]:
 def _stage(setup: Setup, index: int, start: int, stop: int) -> StageBlueprint:
     model, layout, element = setup.model, setup.layout, setup.element_bytes
     d, is_last = model.d_model, stop == model.n_layers
-    table = Tensor("lm_head", "lm_head", d, model.vocab_size, shard="vocab", linear=False, bias=model.lm_head_bias)
-    head = matmul_of(table, setup)
     return StageBlueprint(
         index=index,
         layers=tuple((_layer(layer, setup), n) for layer, n in model.layer_counts(start, stop)),
         embedding=Elementwise("embed_tokens", 2.0 * d * element) if start == 0 else None,
         final_norm=Elementwise("final_norm", 2.0 * d * element, 4.0 * d) if is_last else None,
-        head=head if is_last else None,
+        head=matmul_of(head_tensor(model), setup) if is_last else None,
         sampling=Elementwise("sampling", model.vocab_size * (element + 8.0), 5.0 * model.vocab_size, 3.0)
         if is_last
         else None,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from perfmodel.estimate import Num, larger, smaller
 
-__all__ = ["Collective", "Message", "Section", "Slice", "Work", "mean_clipped"]
+__all__ = ["Collective", "Message", "Section", "Slice", "Work", "mean_clipped", "n_seqs_of", "n_tokens_of"]
 
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "point_to_point"]
 
@@ -115,3 +116,13 @@ class Slice(NamedTuple):
             return self.n_seqs * mean_clipped(self.first_attended, self.last_attended, cap)
         past = self.past_tokens if cap is None else smaller(self.past_tokens, larger(self.n_seqs, 1.0) * cap)
         return self.n_tokens + past
+
+
+def n_tokens_of(slices: Sequence[Slice]) -> Num:
+    """Return the new tokens of all slices of a step."""
+    return sum((s.n_tokens for s in slices[1:]), start=slices[0].n_tokens)
+
+
+def n_seqs_of(slices: Sequence[Slice]) -> Num:
+    """Return the sequences of all slices of a step."""
+    return sum((s.n_seqs for s in slices[1:]), start=slices[0].n_seqs)

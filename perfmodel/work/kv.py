@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from perfmodel.estimate import Num
 from perfmodel.specs.model import (
     Attention,
     CompressedAttention,
@@ -24,6 +24,7 @@ from perfmodel.specs.model import (
 )
 
 __all__ = [
+    "STATE_BYTES",
     "KvFootprint",
     "KvLayout",
     "kv_bytes_per_token",
@@ -33,12 +34,11 @@ __all__ = [
     "layer_kv_footprint",
 ]
 
-Num = float | NDArray[np.float64]
 KvLayout = Literal["plain", "fp8_ds_mla"]
 """fp8_ds_mla, vLLM's and FlashMLA's cache of DeepSeek-V3.2: FP8 latent, a 4-byte scale per 128, rope part in 16 bit."""
 
-_STATE_BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
-_CONV_STATE_BYTES: Final = 2.0
+STATE_BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0}
+_CONVSTATE_BYTES: Final = 2.0
 """The tail of a convolution is kept in the 16 bits of the activations."""
 _SCALED_BLOCK: Final = 128
 
@@ -148,9 +148,9 @@ def _linear_state_bytes(attention: LinearAttention, tp: int) -> float:
     """Return the state of one sequence: a matrix for each value head, and the last inputs of the convolution."""
     keys = -(-attention.n_key_heads // tp) * attention.d_key
     value_heads = -(-attention.n_value_heads // tp)
-    matrices = value_heads * attention.d_key * attention.d_value * _STATE_BYTES[attention.state_dtype]
+    matrices = value_heads * attention.d_key * attention.d_value * STATE_BYTES[attention.state_dtype]
     tail = max(0, attention.conv_width - 1) * (2 * keys + value_heads * attention.d_value)
-    return matrices + tail * _CONV_STATE_BYTES
+    return matrices + tail * _CONVSTATE_BYTES
 
 
 def _compressed_footprint(attention: CompressedAttention, kv_bytes_per_element: float, dcp: int) -> KvFootprint:

@@ -24,7 +24,7 @@ from perfmodel.work.memory_rules import (
     step_limits,
 )
 from perfmodel.work.memory_types import MemoryCase, MemoryPlan, RankMemory, StagePlan
-from perfmodel.work.storage import model_high_bytes, rank_weight_bytes
+from perfmodel.work.storage import model_high_bytes, stage_weight_bytes
 
 __all__ = ["memory_plan", "memory_plan_with", "stage_weights"]
 
@@ -49,24 +49,19 @@ def _cards(case: MemoryCase) -> list[list[tuple[Device, int]]]:
 
 def stage_weights(case: MemoryCase) -> tuple[dict[str, float], ...]:
     """Return the weight bytes of one rank of each pipeline stage, by part."""
-    layout, stages = case.layout, case.layout.stages(case.model.n_layers)
-    observed = case.options.observed_weights_bytes
+    stages, observed = range(case.layout.pp), case.options.observed_weights_bytes
     if observed is not None:
         return tuple({"observed": observed} for _ in stages)
+    high_bytes, with_mtp = _element_bytes(case), case.options.with_mtp
     return tuple(
-        rank_weight_bytes(
-            case.model,
-            case.scheme,
-            tp=layout.tp,
-            ep=layout.ep,
-            moe_tp=layout.expert_tp,
-            layers=(start, stop),
-            has_embedding=i == 0,
-            has_head=i == len(stages) - 1,
-            with_mtp=case.options.with_mtp,
-        )
-        for i, (start, stop) in enumerate(stages)
+        stage_weight_bytes(case.model, case.scheme, case.layout, i, high_bytes=high_bytes, with_mtp=with_mtp)
+        for i in stages
     )
+
+
+def _element_bytes(case: MemoryCase) -> float:
+    """Return bytes of an unquantised element: as stated, else by the model's dtype."""
+    return _given(case.options.element_bytes, model_high_bytes(case.model))
 
 
 def _given(value: float | None, predicted: float) -> float:
@@ -94,7 +89,7 @@ def _rank(
         layout=layout,
         n_tokens=float(limits.max_num_batched_tokens),
         n_seqs=float(limits.max_num_seqs),
-        element_bytes=model_high_bytes(case.model),
+        element_bytes=_element_bytes(case),
         samples=samples,
         start=start,
         stop=stop,
@@ -223,7 +218,7 @@ def memory_plan_with(case: MemoryCase, weights: Sequence[Mapping[str, float]]) -
     model = cached_model(case.model, runtime)
     limits = step_limits(case.model, runtime, options, case.devices[0])
     block = (options.block_tokens or runtime.block_tokens) * layout.dcp
-    kv_bytes = _given(options.kv_element_bytes, model_high_bytes(case.model))
+    kv_bytes = _given(options.kv_element_bytes, _element_bytes(case))
     ratio = _given(options.swa_full_ratio, runtime.memory.swa_full_ratio or 0.0)
     ranks: list[RankMemory] = []
     stages: list[StagePlan] = []

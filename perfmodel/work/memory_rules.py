@@ -7,9 +7,9 @@ from math import ceil, inf
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.errors import Fault, SpecError
+from perfmodel.estimate import Num
 from perfmodel.specs.device import Device
 from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import (
@@ -35,7 +35,6 @@ __all__ = [
     "step_limits",
 ]
 
-Num = float | NDArray[np.float64]
 _GATED_COPIES: Final = 3.0
 """MLP widths that a gated block holds at once (gate, up, product), which `ffn_copies` counts; a plain one has two."""
 
@@ -45,7 +44,7 @@ class MemoryOptions:
     """What the user decides, or read off a log; None leaves a thing to the engine's default, and the plan says so.
 
     `kv_cache_memory_bytes` is one rank's pool (vLLM --kv-cache-memory-bytes, MindIE npuMemSize);
-    `max_total_tokens` caps it (SGLang). The four `observed_`
+    `max_total_tokens` caps it (SGLang). `element_bytes` is one unquantised weight or activation. The four `observed_`
     values replace predictions for each rank. `pool_frac` is the share of the rest that becomes the pool (0.5 for
     vllm-ascend on 310P, which keeps as much for attention workspace). Offload and swap are per rank.
     """
@@ -56,6 +55,7 @@ class MemoryOptions:
     max_num_batched_tokens: int | None = None
     chunked_prefill: bool | None = None
     block_tokens: int | None = None
+    element_bytes: float | None = None
     kv_element_bytes: float | None = None
     kv_layout: KvLayout = "plain"
     kv_cache_memory_bytes: float | None = None
@@ -84,7 +84,14 @@ class MemoryOptions:
             )
             if value is not None and not 0 < value <= 1
         ]
-        counts = ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_tokens", "kv_element_bytes")
+        counts = (
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "block_tokens",
+            "element_bytes",
+            "kv_element_bytes",
+        )
         for name in (*counts, "max_total_tokens"):
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from perfmodel.estimate import Num, larger, smaller
+from perfmodel.estimate import TINY, Num, larger, smaller
 from perfmodel.specs.model import MoeFfn
 from perfmodel.specs.setup import Setup
 from perfmodel.work.kernel import Work
@@ -71,7 +71,7 @@ class Experts:
             weight_bytes=touched * self.expert_bytes,
             io_bytes=pairs * io_per_pair,
             n_launches=(4.0 if self.quantise else 2.0) if self.grouped else 3.0 * self.n_experts / self.n_groups,
-            rows=pairs / (touched + 1e-300),
+            rows=pairs / (touched + TINY),
         )
 
 

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
+from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import Model
 from perfmodel.specs.quantization import Scheme
-from perfmodel.work.tensors import Tensor, layer_tensors, model_tensors, mtp_tensors
+from perfmodel.work.tensors import Tensor, head_tensor, layer_tensors, model_tensors, mtp_tensors
 
 __all__ = [
     "model_high_bytes",
     "rank_tensor",
     "rank_tensor_bytes",
     "rank_weight_bytes",
+    "stage_weight_bytes",
     "tensor_bytes",
     "total_weight_bytes",
     "weight_bytes",
@@ -157,7 +159,7 @@ def rank_weight_bytes(
     start, stop = layers if layers is not None else (0, model.n_layers)
     outer = [t for t in _outer(model) if (has_head if _is_last(t) else has_embedding)]
     if model.tied_embeddings and has_head and not has_embedding:
-        outer.append(Tensor("lm_head", "lm_head", model.d_model, model.vocab_size, shard="vocab", linear=False))
+        outer.append(head_tensor(model))
     rows: list[tuple[Tensor, int, int | None]] = [(tensor, 1, None) for tensor in outer]
     rows += _layer_rows(model, scheme, start, stop)
     if with_mtp and has_head:
@@ -169,6 +171,24 @@ def rank_weight_bytes(
         stored = rank_tensor_bytes(t, own, scheme, high_bytes=size, layer=layer, n_layers=model.n_layers)
         total[t.part] = total.get(t.part, 0.0) + n * stored
     return total
+
+
+def stage_weight_bytes(
+    model: Model, scheme: Scheme, layout: Layout, stage: int, *, high_bytes: float | None = None, with_mtp: bool = False
+) -> dict[str, float]:
+    """Return bytes of weights on one rank of a pipeline stage, by part."""
+    return rank_weight_bytes(
+        model,
+        scheme,
+        tp=layout.tp,
+        ep=layout.ep,
+        moe_tp=layout.expert_tp,
+        layers=layout.stages(model.n_layers)[stage],
+        has_embedding=stage == 0,
+        has_head=stage == layout.pp - 1,
+        high_bytes=high_bytes,
+        with_mtp=with_mtp,
+    )
 
 
 def rank_tensor_bytes(

@@ -30,6 +30,7 @@ __all__ = [
     "Tensor",
     "attention_tensors",
     "ffn_tensors",
+    "head_tensor",
     "layer_tensors",
     "model_tensors",
     "mtp_tensors",
@@ -228,6 +229,13 @@ def layer_tensors(layer: Layer, d_model: int) -> tuple[Tensor, ...]:
     return (*attention_tensors(layer.attention, d_model), *ffn_tensors(layer.ffn, d_model), *norms, *other)
 
 
+def head_tensor(model: Model) -> Tensor:
+    """Return the matrix that makes logits, be it the model's own or its tied table of embeddings."""
+    return Tensor(
+        "lm_head", "lm_head", model.d_model, model.vocab_size, shard="vocab", linear=False, bias=model.lm_head_bias
+    )
+
+
 def model_tensors(model: Model) -> tuple[tuple[Tensor, int], ...]:
     """Return every weight of the model with the number of layers that hold it; MTP modules are apart."""
     d, v = model.d_model, model.vocab_size
@@ -240,7 +248,7 @@ def model_tensors(model: Model) -> tuple[tuple[Tensor, int], ...]:
     if model.final_norm:
         outer.append(replace(_vector("final_norm", "norm", d), bias=last_bias))
     if not model.tied_embeddings:
-        outer.append(Tensor("lm_head", "lm_head", d, v, shard="vocab", linear=False, bias=model.lm_head_bias))
+        outer.append(head_tensor(model))
     if model.n_other_params:
         outer.append(_vector("other", "other", model.n_other_params))
     if model.vision_params:

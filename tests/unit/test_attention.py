@@ -273,7 +273,7 @@ def test_linear_attention_does_not_grow(engine_of: EngineOf) -> None:
 
 def compressed(ratio: int, top_k: int | None) -> CompressedCore:
     return CompressedCore(
-        n_heads=64, d_head=512, window_tokens=128, ratio=ratio, top_k=top_k, indexer=None, n_other_params=0,
+        n_heads=64, d_head=512, window_tokens=128, ratio=ratio, top_k=top_k, indexer=None,
         dtype="bf16", element_bytes=2.0, kv_element_bytes=2.0,
     )  # fmt: skip
 

@@ -310,3 +310,9 @@ def test_offloaded_bytes_cross_the_host_link() -> None:
     found = offload_time(10 * 2**30, bytes_per_s=32e9, bandwidth_frac=Coefficient("pcie", 0.8, 0.1))
     assert found.value == pytest.approx(10 * 2**30 / 25.6e9, rel=1e-14)
     assert found.bound is Bound.LINK
+
+
+def test_the_bound_frees_what_the_outermost_cache_holds(catalogue: Catalogue) -> None:
+    mi300x, a100 = catalogue.device("mi300x"), catalogue.device("a100-80gb-sxm")
+    assert mi300x.last_cache_bytes > mi300x.l2_bytes
+    assert a100.last_cache_bytes == a100.l2_bytes

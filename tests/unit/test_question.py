@@ -14,6 +14,7 @@ from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.deployment import Deployment
 from perfmodel.step.answer import answer_to
 from perfmodel.step.question import Case, Question, case_of
+from perfmodel.work.memory import memory_plan
 
 
 def case(catalogue: Catalogue, **changes: Any) -> Case:
@@ -246,3 +247,12 @@ def test_any_question_is_answered_or_refused(
     except PerfmodelError:
         return
     assert all(0 <= f.low <= f.value <= f.high < math.inf for f in found.figures.values())
+
+
+def test_a_stated_dtype_reaches_the_memory_plan(catalogue: Catalogue) -> None:
+    """Weights take in memory what the kernels read: twice as much in fp32 as in bf16."""
+    bf16, fp32 = (
+        memory_plan(case(catalogue, deployment=Deployment(dtype=dtype)).memory).tightest.weights_on_device_bytes
+        for dtype in ("bfloat16", "float32")
+    )
+    assert fp32 == 2 * bf16

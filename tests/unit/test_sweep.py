@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,16 @@ def test_a_band_is_that_of_its_deviation(engine_of: EngineOf, catalogue: Catalog
     engine = case_of(catalogue, Question(hardware="a100-80gb-sxm", model="llama-3.1-8b")).engine
     one = request_estimate(engine, batch=1.0, input_tokens=500.0, output_tokens=50.0, token_budget=8192.0)
     assert np.log(ratio[0]) / Z80 == pytest.approx(relative_sd(one.tpot), rel=1e-9)
+
+
+def test_a_batch_fits_in_a_sweep_where_the_single_answer_runs_it_whole(catalogue: Catalogue) -> None:
+    """Each replica holds whole sequences: 2 x 13.8 are 26 at once, not 27."""
+    question = Question(
+        hardware="2xa100-80gb-sxm", model="llama-3.1-8b", input_tokens=32000.0, output_tokens=512.0,
+        deployment=Deployment(tp=1, dp=2),
+    )  # fmt: skip
+    (block,) = swept(catalogue, grid_of(question, parsed_axes(["batch=20:32"])))
+    for batch, fits in zip(block.columns["batch"], block.columns["fits"], strict=True):
+        whole = answer_to(case_of(catalogue, replace(question, batch=float(batch)))).workload.batch == batch
+        assert fits == whole
+    assert 0 < block.columns["fits"].sum() < len(block.columns["fits"])
