@@ -204,12 +204,15 @@ def _utilisation(engine: Engine, one: Slice, step_s: float) -> tuple[float, floa
 def _energy_j_per_token(
     case: Case, r: RequestEstimate, prefill: tuple[float, float], decode: tuple[float, float]
 ) -> float | None:
-    device = case.setup.devices[0]
-    watts = [power_w(device, mfu_frac=mfu, mbu_frac=mbu) for mfu, mbu in (prefill, decode)]
-    if watts[0] is None or watts[1] is None:
-        return None
+    layout = case.setup.layout
     decode_s = float(r.e2e.value) - float(r.ttft.value)
-    joules = (float(watts[0]) * float(r.ttft.value) + float(watts[1]) * decode_s) * case.setup.layout.n_devices
+    joules = 0.0
+    for stage in range(layout.pp):
+        for (mfu, mbu), busy_s in ((prefill, float(r.ttft.value)), (decode, decode_s)):
+            watts = power_w(case.setup.device_of_stage(stage), mfu_frac=mfu, mbu_frac=mbu)
+            if watts is None:
+                return None
+            joules += float(watts) * busy_s * layout.tp * layout.dp
     return joules / float(r.batch * r.output_tokens)
 
 

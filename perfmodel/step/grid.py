@@ -15,10 +15,11 @@ from perfmodel.step.question import Case, Question, case_of
 from perfmodel.step.sweep import Floats, sweep_totals
 from perfmodel.step.variation import variations
 from perfmodel.work.memory import memory_plan
+from perfmodel.work.memory_rules import step_limits
 from perfmodel.work.memory_search import concurrency_at, does_not_fit
 from perfmodel.work.memory_types import MemoryPlan
 
-__all__ = ["Block", "Grid", "grid_of", "swept"]
+__all__ = ["Block", "Grid", "grid_of", "swept", "token_budgets"]
 
 _NUMERIC = ("batch", "input_tokens", "output_tokens")
 MOST_ROWS = 50_000_000
@@ -100,13 +101,14 @@ def _block(
     axes = [numeric.get(name, np.array([getattr(work, name)])) for name in _NUMERIC]
     batch, input_tokens, output_tokens = (m.ravel() for m in np.meshgrid(*axes, indexing="ij"))
     length = input_tokens + output_tokens
+    stated = case
     case, plan = _started(case, float(length.max()), float(length.min()))
     totals = sweep_totals(
         case.engine,
         batch=batch / case.n_replicas,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
-        token_budget=float(plan.limits.max_num_batched_tokens),
+        token_budget=token_budgets(stated, length),
         on_rows_done=on_rows_done,
     )
     columns = {"batch": batch, "input_tokens": input_tokens, "output_tokens": output_tokens}
@@ -125,6 +127,23 @@ def _block(
         "fits": _fits(case, plan, batch, length),
     }
     return Block(names, columns)
+
+
+def token_budgets(case: Case, length: Floats) -> Floats:
+    """Return the prompt tokens that one step may hold for each length of input + output.
+
+    Where no context limit is stated it follows the length, as in the single answer; engines that do not cut prompts
+    then allow steps of at least that many tokens.
+    """
+    setup, options = case.setup, case.memory.options
+
+    def budget(n_tokens: float) -> float:
+        own = replace(options, max_model_len=options.max_model_len or max(1, int(n_tokens)))
+        return float(step_limits(setup.model, setup.runtime, own, setup.devices[0]).max_num_batched_tokens)
+
+    lengths, where = np.unique(length, return_inverse=True)
+    budgets: Floats = np.array([budget(float(n)) for n in lengths])[where]
+    return budgets
 
 
 def _started(case: Case, longest: float, shortest: float) -> tuple[Case, MemoryPlan]:

@@ -44,7 +44,7 @@ def sweep_totals(
     batch: Floats,
     input_tokens: Floats,
     output_tokens: Floats,
-    token_budget: float,
+    token_budget: Floats | float,
     on_rows_done: Callable[[int], None] | None = None,
     n_threads: int | None = None,
 ) -> SweepTotals:
@@ -53,10 +53,11 @@ def sweep_totals(
     `on_rows_done` is called with the number of rows of each finished chunk (for progress bars).
     """
     n_rows = len(batch)
+    budgets = np.broadcast_to(np.asarray(token_budget, dtype=np.float64), batch.shape)
     result = SweepTotals(*(np.empty(n_rows) for _ in SweepTotals._fields))
 
     def fill(rows: slice) -> int:
-        columns = _chunk(engine, batch[rows], input_tokens[rows], output_tokens[rows], token_budget)
+        columns = _chunk(engine, batch[rows], input_tokens[rows], output_tokens[rows], budgets[rows])
         for target, values in zip(result, columns, strict=True):
             target[rows] = values
         n_done: int = rows.stop - rows.start
@@ -76,7 +77,7 @@ def _chunks(n_rows: int) -> Iterator[slice]:
 
 
 def _chunk(
-    engine: Engine, batch: Floats, input_tokens: Floats, output_tokens: Floats, token_budget: float
+    engine: Engine, batch: Floats, input_tokens: Floats, output_tokens: Floats, token_budget: Floats
 ) -> SweepTotals:
     r = request_estimate(
         engine, batch=batch, input_tokens=input_tokens, output_tokens=output_tokens, token_budget=token_budget

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -13,12 +12,12 @@ from perfmodel.errors import PerfmodelError, SpecError
 from perfmodel.estimate import Num, ceiling, smaller
 from perfmodel.measure.table import Table
 from perfmodel.specs.deployment import Deployment
+from perfmodel.step.grid import token_budgets
 from perfmodel.step.question import Case, Question, case_of
 from perfmodel.step.request import prefill_slice, request_estimate
-from perfmodel.validate.parts import Floats, Found, Parts, Positions, found_of, grouped, refused
+from perfmodel.validate.parts import Found, Parts, Positions, found_of, grouped, refused
 from perfmodel.validate.wiring import wired_system
 from perfmodel.work.kernel import Slice
-from perfmodel.work.memory_rules import step_limits
 
 __all__ = ["SETUP_COLUMNS", "STEP_KINDS", "case_of_row", "step_predictions"]
 
@@ -94,21 +93,18 @@ def _predicted(case: Case, table: Table, here: Positions, words: dict[str, str],
         one = Slice("decode", ceiling(per_rank / n_microbatches), 1.0, seen, seen)
         return found_of(here, engine.step("decode", (one,), n_microbatches=n_microbatches), name, remark)
     prompt, output = table["input_tokens"][here], table["output_tokens"][here]
+    budgets = token_budgets(_unlimited(case), prompt + output)
     request = request_estimate(
-        engine, batch=batch, input_tokens=prompt, output_tokens=output, token_budget=_budgets(case, prompt + output)
+        engine,
+        batch=batch,
+        input_tokens=prompt,
+        output_tokens=output,
+        token_budget=budgets,
     )
     amount = batch * case.n_replicas * output if words["metric"] == "output_tokens_per_s" else None
     return found_of(here, request.e2e, name, remark, rate_of=amount)
 
 
-def _budgets(case: Case, length: Floats) -> Floats:
-    """Return the prompt tokens that one step may hold, for each length of input + output that the engine is set to."""
-    options = replace(case.memory.options, max_num_batched_tokens=None)
-
-    @cache
-    def budget(n_tokens: float) -> float:
-        own = replace(options, max_model_len=max(1, int(n_tokens)))
-        setup = case.setup
-        return float(step_limits(setup.model, setup.runtime, own, setup.devices[0]).max_num_batched_tokens)
-
-    return np.array([budget(float(n)) for n in length])
+def _unlimited(case: Case) -> Case:
+    """Return the case without limits of its own: each row is set to just its length."""
+    return replace(case, memory=case.memory.with_options(max_model_len=None, max_num_batched_tokens=None))

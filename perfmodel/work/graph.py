@@ -7,10 +7,18 @@ A step is any mix of slices: prefill, decode, or both (chunked prefill).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfmodel.estimate import Num
-from perfmodel.specs.model import CompressedAttention, DenseFfn, LatentAttention, Layer, MoeFfn, SoftmaxAttention
+from perfmodel.specs.model import (
+    Attention,
+    CompressedAttention,
+    DenseFfn,
+    LatentAttention,
+    Layer,
+    MoeFfn,
+    SoftmaxAttention,
+)
 from perfmodel.specs.setup import Setup
 from perfmodel.work.attention import AttentionCore, LatentCore, attention_core
 from perfmodel.work.elementwise import Elementwise
@@ -38,6 +46,7 @@ class LayerBlueprint:
     rope_kv_write: Elementwise
     core: AttentionCore
     latent_up: Matmul | None
+    latent_absorbed: Matmul | None
     output: Matmul
     router: Matmul | None
     experts: Experts | None
@@ -60,7 +69,8 @@ class LayerBlueprint:
         yield self.rope_kv_write.work(rows)
         for s in slices:
             if self.latent_up is not None and isinstance(self.core, LatentCore):
-                yield self.latent_up.work(self.core.expanded_tokens(s))
+                up = self.latent_absorbed if self.core.absorbs(s) and self.latent_absorbed else self.latent_up
+                yield up.work(self.core.expanded_tokens(s))
             if self.dcp > 1:
                 gathered = s.n_tokens * (self.core.n_heads * self.dcp * _query_width(self.core) * self.element_bytes)
                 yield Message("gather_queries", "all_gather", gathered, self.dcp)
@@ -76,7 +86,7 @@ class LayerBlueprint:
             if self.activation is not None and i == len(self.mlp) - 1:
                 yield self.activation.work(rows)
             yield matmul.work(rows)
-        if self.experts is None or self.dp == 1:
+        if self.experts is None or self.mlp or self.dp == 1 or self.ep == 1:
             yield from self._joined("ffn_all_reduce", rows)
 
     def _joined(self, name: str, rows: Num) -> Iterator[Message]:
@@ -84,6 +94,13 @@ class LayerBlueprint:
             yield Message(name, "all_reduce", rows * (self.d_model * self.element_bytes), self.tp)
 
     def _expert_items(self, router: Matmul, experts: Experts, rows: Num) -> Iterator[Work | Message]:
+        """Yield the routed part of a feed-forward block.
+
+        With DP attention and expert parallelism each tensor-parallel rank dispatches its share of the tokens, then
+        gathers the combined ones. Without expert parallelism the data-parallel ranks gather each other's tokens, and what every
+        rank computed with its cut of each expert is summed: over dp by a reduce-scatter here, over tp with the rest of
+        the block.
+        """
         yield router.work(rows)
         n_ranks = self.tp * self.dp
         every = rows * float(self.dp)
@@ -92,11 +109,15 @@ class LayerBlueprint:
             yield Message("expert_dispatch", "all_to_all", sent * self.dispatch_element_bytes, n_ranks)
             yield experts.work(every)
             yield Message("expert_combine", "all_to_all", sent * self.element_bytes, n_ranks)
+            if self.tp > 1:
+                yield Message(
+                    "combined_tokens_all_gather", "all_gather", rows * (self.d_model * self.element_bytes), self.tp
+                )
         elif self.dp > 1:
             whole = every * (self.d_model * self.element_bytes)
-            yield Message("tokens_all_gather", "all_gather", whole, n_ranks)
+            yield Message("tokens_all_gather", "all_gather", whole, self.dp, self.tp)
             yield experts.work(every)
-            yield Message("tokens_reduce_scatter", "reduce_scatter", whole, n_ranks)
+            yield Message("tokens_reduce_scatter", "reduce_scatter", whole, self.dp, self.tp)
         else:
             yield experts.work(every)
 
@@ -117,6 +138,7 @@ class StageBlueprint:
     head: Matmul | None
     sampling: Elementwise | None
     logit_bytes_per_row: float
+    hidden_bytes_per_row: float
     hand_over_bytes_per_row: float
     stage_stride: int
     tp: int
@@ -131,7 +153,7 @@ class StageBlueprint:
         rows = n_tokens_of(slices)
         parts = [Section(b.name, float(n), tuple(b.items(slices))) for b, n in self.layers]
         if self.embedding is not None:
-            parts.insert(0, Section("embedding", 1.0, (self.embedding.work(rows),)))
+            parts.insert(0, Section("embedding", 1.0, tuple(self._embedding_items(self.embedding, rows))))
         if self.head is not None:
             parts.append(Section("lm_head", 1.0, tuple(self._head_items(slices))))
         if self.hand_over_bytes_per_row:
@@ -147,6 +169,11 @@ class StageBlueprint:
         assert self.head is not None  # drafts run on the last stage
         items = (*self.layers[-1][0].items(one), self.head.work(n_seqs_of(one)))
         return Section("draft", float(n_draft), items)
+
+    def _embedding_items(self, embedding: Elementwise, rows: Num) -> Iterator[Work | Message]:
+        yield embedding.work(rows)
+        if self.tp > 1:
+            yield Message("embedding_all_reduce", "all_reduce", rows * self.hidden_bytes_per_row, self.tp)
 
     def _head_items(self, slices: Sequence[Slice]) -> Iterator[Work | Message]:
         rows: Num = 0.0
@@ -181,6 +208,7 @@ def _stage(setup: Setup, index: int, start: int, stop: int) -> StageBlueprint:
         if is_last
         else None,
         logit_bytes_per_row=model.vocab_size * element,
+        hidden_bytes_per_row=d * element,
         hand_over_bytes_per_row=0.0 if is_last else d * element,
         stage_stride=layout.tp * layout.dp,
         tp=layout.tp,
@@ -205,6 +233,7 @@ def _layer(layer: Layer, setup: Setup) -> LayerBlueprint:
         rope_kv_write=_rope_kv_write(attention, setup),
         core=attention_core(attention, setup),
         latent_up=matmul_of(latent_up, setup) if latent_up is not None else None,
+        latent_absorbed=_absorbed(matmul_of(latent_up, setup), attention, setup) if latent_up is not None else None,
         output=matmul_of(outward, setup),
         router=matmul_of(next(t for t in ffn if t.part == "router"), setup) if moe else None,
         experts=experts_of(moe, ffn, setup) if moe else None,
@@ -240,6 +269,14 @@ def _matmuls(tensors: Sequence[Tensor], setup: Setup) -> tuple[Matmul, ...]:
         parts = [matmul_of(t, setup) for t in group]
         result.append(fused(name, parts, first.d_in * setup.element_bytes) if len(parts) > 1 else parts[0])
     return tuple(result)
+
+
+def _absorbed(expansion: Matmul, attention: Attention, setup: Setup) -> Matmul:
+    """Return kv_b_proj absorbed: a batched matmul of queries into the latent and one of latents out to values."""
+    assert isinstance(attention, LatentAttention)  # no other kind has the projection
+    widths = attention.d_nope + 2 * attention.kv_lora_rank + attention.d_value
+    per_row = attention.n_heads // setup.layout.tp * widths * setup.element_bytes
+    return replace(expansion, name="kv_b_absorbed", io_bytes_per_row=per_row, n_launches=2.0)
 
 
 def _norm(setup: Setup, n_norms: float) -> Elementwise:

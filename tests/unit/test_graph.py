@@ -216,11 +216,11 @@ def test_one_device_sends_nothing(engine_of: EngineOf) -> None:
 
 
 def test_tensor_parallel_messages_by_hand(engine_of: EngineOf) -> None:
-    """Llama-3.1-8B on 4 ranks, 5 tokens: two all-reduces a layer of 5 x 4096 x 2 bytes, and the logits gathered."""
+    """Llama-3.1-8B on 4 ranks, 5 tokens: two all-reduces a layer and one for the embedding, 40 KiB; logits gathered."""
     engine = plain(engine_of, "llama-3.1-8b", layout=Layout(tp=4))
     found = messages(engine, (Slice("decode", 5.0, 1.0, 9.0, 9.0),))
     assert Counter({m.name: n for n, m in found}) == {
-        "attention_all_reduce": 32, "ffn_all_reduce": 32, "logits_all_gather": 1,
+        "embedding_all_reduce": 1, "attention_all_reduce": 32, "ffn_all_reduce": 32, "logits_all_gather": 1,
     }  # fmt: skip
     sizes = {m.name: m.n_bytes for _, m in found}
     assert sizes["attention_all_reduce"] == sizes["ffn_all_reduce"] == 5 * 4096 * 2
