@@ -259,19 +259,20 @@ def weights(node: Estimate) -> tuple[Num, ...]:
             return tuple(hit / count for hit in hits)
 
 
-def shares(node: Estimate) -> tuple[Num, ...]:
-    """Return the share of each part in the node's value: weight x part / value; they add up to 1."""
-    if node.rule is Rule.REPEAT:
-        return (1.0,)
-    if node.rule is Rule.NORM and len(node.parts) == 2:
-        first = smaller((node.parts[0].value / (node.value + TINY)) ** node.parameter, 1.0)
-        return (first, 1.0 - first)
+def shares(node: Estimate, of: Num = 1.0) -> tuple[Num, ...]:
+    """Return the share of each part in the node's value: weight x part / value; they add up to `of`.
+
+    `of` is the share that the node itself has in something larger.
+    """
     if len(node.parts) == 1:
-        return (1.0,)
-    inverse = 1.0 / (node.value + TINY)
+        return (of,)
+    if node.rule is Rule.NORM and len(node.parts) == 2:
+        first = smaller((node.parts[0].value / (node.value + TINY)) ** node.parameter, 1.0) * of
+        return (first, of - first)
+    scale = of / (node.value + TINY)
     if node.rule is Rule.SUM:
-        return tuple(part.value * inverse for part in node.parts)
-    return tuple(w * part.value * inverse for w, part in zip(weights(node), node.parts, strict=True))
+        return tuple(part.value * scale for part in node.parts)
+    return tuple(w * part.value * scale for w, part in zip(weights(node), node.parts, strict=True))
 
 
 def leaf_shares(root: Estimate, share: Num = 1.0) -> Iterator[tuple[Estimate, Num]]:
@@ -279,8 +280,8 @@ def leaf_shares(root: Estimate, share: Num = 1.0) -> Iterator[tuple[Estimate, Nu
     if not root.parts:
         yield root, share
         return
-    for part, part_share in zip(root.parts, shares(root), strict=True):
-        yield from leaf_shares(part, share * part_share)
+    for part, part_share in zip(root.parts, shares(root, share), strict=True):
+        yield from leaf_shares(part, part_share)
 
 
 def bound_shares(root: Estimate) -> dict[Bound, Num]:
@@ -295,18 +296,23 @@ def bound_shares(root: Estimate) -> dict[Bound, Num]:
 def exposure(root: Estimate) -> dict[str, Num]:
     """Return coefficient key -> relative standard deviation of the root that this coefficient alone causes.
 
-    Shares of all leaves that use one coefficient are added, since they err together.
+    Shares of all leaves that use one coefficient are added, since they err together. Leaves priced alike hold one
+    tuple of coefficients, so that their shares are added before each coefficient is looked at.
     """
-    result: dict[str, Num] = {}
+    alike: dict[int, tuple[tuple[Coefficient, ...], Num]] = {}
     stack: list[tuple[Estimate, Num]] = [(root, 1.0)]
     while stack:
         node, share = stack.pop()
         if node.parts:
-            stack += [(part, share * own) for part, own in zip(node.parts, shares(node), strict=True)]
-        else:
-            for key, _, rel_sd, _ in node.coefficients:
-                if rel_sd > 0.0:
-                    result[key] = result.get(key, 0.0) + share * rel_sd
+            stack += zip(node.parts, shares(node, share), strict=True)
+        elif node.coefficients:
+            _, before = alike.get(id(node.coefficients), (node.coefficients, 0.0))
+            alike[id(node.coefficients)] = (node.coefficients, before + share)
+    result: dict[str, Num] = {}
+    for coefficients, share in alike.values():
+        for key, _, rel_sd, _ in coefficients:
+            if rel_sd > 0.0:
+                result[key] = result.get(key, 0.0) + share * rel_sd
     return result
 
 

@@ -134,6 +134,14 @@ class Catalogue:
         for name, path in self.paths(kind).items():
             yield name, self._header(path)
 
+    def _readable_headers(self, kind: Kind) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield the headers of files that can be read: a broken one must not hide the others from a look-up."""
+        for name, path in self.paths(kind).items():
+            try:
+                yield name, self._header(path)
+            except SpecError:
+                continue
+
     def _header(self, path: Path) -> Mapping[str, Any]:
         if path not in self._headers:
             lines = [match[0] for match in _HEADER.finditer(read_text(path))]
@@ -143,7 +151,7 @@ class Catalogue:
     def spellings(self, kind: Kind) -> dict[str, str]:
         """Return every spelling, in lower case, with the canonical name that it stands for."""
         result: dict[str, str] = {}
-        for name, header in self.headers(kind):
+        for name, header in self._readable_headers(kind):
             others = [str(n) for n in header.get("names") or ()]
             hf_id = header.get("hf_id")
             if hf_id:

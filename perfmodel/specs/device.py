@@ -230,6 +230,8 @@ class Device(Spec):
     def peak_flop_per_s(self, dtype: str, engine: Literal["matrix", "vector"] = "matrix") -> float:
         """Return the dense peak for `dtype`, accumulating in fp32 (or int32) as inference engines do.
 
+        "fp16/fp16" asks for another accumulator; where the rate does not depend on it, it is the usual one.
+
         Raises SpecError, naming the dtypes that the device has, where it has no such rate.
         """
         found = self._rate(dtype, engine)
@@ -250,9 +252,11 @@ class Device(Spec):
 
     def _rate(self, dtype: str, engine: str) -> Rate | None:
         holder = self.matrix if engine == "matrix" else self.vector
-        rates = [r for r in (holder.rates if holder else ()) if r.dtype == dtype]
+        name, _, accumulate = dtype.partition("/")
+        rates = [r for r in (holder.rates if holder else ()) if r.dtype == name]
         wide = [r for r in rates if r.accumulate in ("fp32", "int32", "fp64", None)]
-        return next(iter(wide or rates), None)
+        asked = [r for r in rates if r.accumulate == accumulate]
+        return next(iter(asked or wide or rates), None)
 
 
 def _source_keys(node: object) -> list[str]:

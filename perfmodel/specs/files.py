@@ -21,6 +21,7 @@ S = TypeVar("S", bound=BaseModel)
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_BYTES = 32 * 2**20
+_MOST_VALUES = 1_000_000
 
 
 def read_text(path: Path) -> str:
@@ -45,6 +46,7 @@ def data_from_text(text: str, name: str, *, as_json: bool = False) -> Mapping[st
     """Return the mapping that YAML or JSON text holds; `name` is what messages call the text."""
     try:
         data = json.loads(text) if as_json else yaml.load(text, Loader=_Loader)
+        n_values = _n_values(data, {})
     except json.JSONDecodeError as error:
         raise SpecError(
             f"{name} is not valid JSON", where=f"line {error.lineno}, column {error.colno}", got=error.msg
@@ -56,10 +58,25 @@ def data_from_text(text: str, name: str, *, as_json: bool = False) -> Mapping[st
         raise SpecError(f"{name} is not valid YAML", where=line, got=str(problem)) from error
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{name} cannot be parsed", got=str(error)) from error
+    if n_values > _MOST_VALUES:
+        raise SpecError(
+            f"{name} refers to itself too often", got="more than a million values", expected="a description"
+        )
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
         raise SpecError(f"{name} is no description", got=found, expected="keys with values")
     return data
+
+
+def _n_values(data: object, known: dict[int, int]) -> int:
+    """Return how many values the data spells out, anchors followed each time; each object is counted once."""
+    if not isinstance(data, (dict, list)):
+        return 1
+    if id(data) not in known:
+        known[id(data)] = 1
+        children = data.values() if isinstance(data, dict) else data
+        known[id(data)] = 1 + sum(_n_values(child, known) for child in children)
+    return known[id(data)]
 
 
 def read_data(path: Path) -> Mapping[str, Any]:

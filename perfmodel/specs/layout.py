@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.errors import Fault, SpecError
-from perfmodel.specs.model import LatentAttention, LinearAttention, Model, MoeFfn
+from perfmodel.specs.model import CompressedAttention, LatentAttention, LinearAttention, Model, MoeFfn
 
 __all__ = ["Layout"]
 
@@ -104,7 +104,7 @@ class Layout:
                 faults.append(
                     Fault("tp", str(self.tp), f"a divisor of the {n_heads} attention heads", f"Try one of {near}.")
                 )
-            n_kv = getattr(a, "n_kv_heads", 1 if isinstance(a, LatentAttention) else self.tp)
+            n_kv = getattr(a, "n_kv_heads", 1 if isinstance(a, (CompressedAttention, LatentAttention)) else self.tp)
             if self.tp > n_kv > 1 and self.tp % n_kv:
                 faults.append(Fault("tp", str(self.tp), f"a multiple or a divisor of the {n_kv} KV heads"))
             copies = max(1, self.tp // n_kv)

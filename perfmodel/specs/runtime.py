@@ -122,6 +122,8 @@ class Runtime(Spec):
     """Share of the further query heads of a group for which decode attention reads their KV head once more: 0 for
     kernels that work on a whole group at once, 1 for those of one query head each (before caches), more where keys and
     values are expanded to all heads in memory first: each copy is a write and a read."""
+    weight_only_accumulate: Literal["fp32", "fp16"] = "fp32"
+    """What matmuls with expanded weights add up in: some kernels take fp16, which GeForce cards do twice as fast."""
     latent_cache: bool = True
     """MLA models keep the latent; otherwise the expanded heads."""
     expanded_head: Annotated[int, Field(ge=1)] | None = None

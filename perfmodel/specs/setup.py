@@ -28,6 +28,10 @@ KV_ELEMENT_BYTES: Final[dict[str, float]] = {
 _DTYPE_NAMES: Final = {"half": "fp16", "float16": "fp16", "bfloat16": "bf16", "float": "fp32", "float32": "fp32"}
 
 
+MOST_DRAFTED: Final = 256
+"""Far beyond what any engine drafts for one sequence; a larger number is a slip."""
+
+
 @dataclass(frozen=True, slots=True)
 class Speculation:
     """Speculative decoding: `n_draft` tokens are drafted, and a step yields `acceptance_length` tokens on average.
@@ -39,11 +43,11 @@ class Speculation:
     acceptance_length: float
 
     def __post_init__(self) -> None:
-        if self.n_draft < 1 or not 1 <= self.acceptance_length <= self.n_draft + 1:
+        if not 1 <= self.n_draft <= MOST_DRAFTED or not 1 <= self.acceptance_length <= self.n_draft + 1:
             raise SpecError(
                 "the speculation does not work",
                 got=f"{self.n_draft} draft tokens, acceptance length {self.acceptance_length}",
-                expected="at least 1 draft token, and an acceptance length from 1 to draft tokens + 1",
+                expected=f"1 to {MOST_DRAFTED} draft tokens, and an acceptance length from 1 to draft tokens + 1",
             )
 
 
@@ -100,6 +104,9 @@ class Setup:
         dtype = self.model.dtype if self.dtype == "auto" else _DTYPE_NAMES.get(self.dtype, self.dtype)
         if dtype not in ("bf16", "fp16", "fp32"):
             raise SpecError(f"unknown dtype {self.dtype!r}", expected="auto, bf16, fp16 or fp32")
+        if dtype == "bf16" and self.runtime.weight_only_accumulate == "fp16":
+            note = f"{self.runtime.name} computes in fp16"
+            return replace(self, dtype="fp16", assumed=(*self.assumed, note))
         lacking = [d for d in self.devices if not d.has_rate(dtype)]
         if lacking and dtype == "bf16":
             note = f"{lacking[0].title} does not compute in bf16: fp16 is used"

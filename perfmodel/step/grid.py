@@ -129,7 +129,7 @@ def _block(
     return Block(names, columns)
 
 
-def token_budgets(case: Case, length: Floats) -> Floats:
+def token_budgets(case: Case, length_tokens: Floats) -> Floats:
     """Return the prompt tokens that one step may hold for each length of input + output.
 
     Where no context limit is stated it follows the length, as in the single answer; engines that do not cut prompts
@@ -141,7 +141,7 @@ def token_budgets(case: Case, length: Floats) -> Floats:
         own = replace(options, max_model_len=options.max_model_len or max(1, int(n_tokens)))
         return float(step_limits(setup.model, setup.runtime, own, setup.devices[0]).max_num_batched_tokens)
 
-    lengths, where = np.unique(length, return_inverse=True)
+    lengths, where = np.unique(length_tokens, return_inverse=True)
     budgets: Floats = np.array([budget(float(n)) for n in lengths])[where]
     return budgets
 

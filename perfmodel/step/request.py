@@ -105,8 +105,10 @@ def request_estimate(
     speculation = engine.setup.speculation
     if speculation is None:
         tpot = engine.step("tpot", (one,), n_microbatches=n_microbatches)
+        decoding = repeated("decode", tpot, larger(output_tokens - 1.0, 0.0))
     else:
         verify = engine.step("speculative_step", (one,), n_microbatches=n_microbatches)
         tpot = repeated("tpot", verify, 1.0 / speculation.acceptance_length)
-    decoding = repeated("decode", tpot, larger(output_tokens - 1.0, 0.0))
+        left = larger(output_tokens - 1.0, 0.0)
+        decoding = repeated("decode", verify, larger(left / speculation.acceptance_length, smaller(left, 1.0)))
     return RequestEstimate(batch, input_tokens, output_tokens, n_steps, ttft, tpot, total("e2e", (ttft, decoding)))

@@ -24,12 +24,15 @@ def is_measurement_table(path: Path) -> bool:
     """Tell whether the header of a CSV file says that it is a measurement table: `kind` and schema columns only."""
     try:
         with path.open("rb") as file:
-            first = file.read(_HEADER_BYTES).decode("utf-8-sig", errors="replace").split("\n", 1)[0]
+            lines = file.read(_HEADER_BYTES).decode("utf-8-sig", errors="replace").splitlines()
     except OSError as error:
         raise FitError(
             f"{path.name} cannot be read", got=error.strerror or str(error), expected="a CSV file"
         ) from error
-    header = [name.strip() for name in next(csv.reader([first]), [])]
+    try:
+        header = [name.strip() for name in next(csv.reader(lines[:1]), [])]
+    except csv.Error as error:
+        raise FitError(f"{path.name} is no table", where="line 1", got=str(error), expected="a CSV header") from error
     return (
         "value" in header and set(header) <= set(COLUMNS) and ("kind" in header or "metric" in header or "id" in header)
     )

@@ -97,9 +97,9 @@ class LayerBlueprint:
         """Yield the routed part of a feed-forward block.
 
         With DP attention and expert parallelism each tensor-parallel rank dispatches its share of the tokens, then
-        gathers the combined ones. Without expert parallelism the data-parallel ranks gather each other's tokens, and what every
-        rank computed with its cut of each expert is summed: over dp by a reduce-scatter here, over tp with the rest of
-        the block.
+        gathers the combined ones. Without expert parallelism the data-parallel ranks gather each other's tokens, and
+        what every rank computed with its cut of each expert is summed: over dp by a reduce-scatter here, over tp with
+        the rest of the block.
         """
         yield router.work(rows)
         n_ranks = self.tp * self.dp

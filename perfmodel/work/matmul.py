@@ -66,7 +66,7 @@ def matmul_of(tensor: Tensor, setup: Setup) -> Matmul:
     return Matmul(
         name=tensor.name,
         kernel=f"matmul/{kernel}",
-        dtype=setup.dtype if compute in ("16bit", "fp32") else compute,
+        dtype=_multiplied_in(compute, kernel, setup),
         depth=float(own.d_in),
         flop_per_row=2.0 * own.n_weights,
         weight_bytes=rank_tensor_bytes(tensor, own, scheme, high_bytes=element, n_layers=setup.model.n_layers),
@@ -74,6 +74,15 @@ def matmul_of(tensor: Tensor, setup: Setup) -> Matmul:
         quantise_bytes_per_row=own.d_in * element if quantised else 0.0,
         n_launches=2.0 if quantised else 1.0,
     )
+
+
+def _multiplied_in(compute: str, kernel: str, setup: Setup) -> str:
+    """Return the dtype of the multiplication, with the accumulator where it is not the usual one."""
+    if compute not in ("16bit", "fp32"):
+        return compute
+    if kernel.startswith("weight_only") and setup.dtype == "fp16" and setup.runtime.weight_only_accumulate == "fp16":
+        return "fp16/fp16"
+    return setup.dtype
 
 
 def fused(name: str, matmuls: Sequence[Matmul], input_bytes_per_row: float) -> Matmul:

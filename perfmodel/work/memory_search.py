@@ -204,7 +204,8 @@ def _more_utilization(case: MemoryCase) -> Remedy | None:
     if found is None or found > _SAFE_UTILIZATION:
         return None
     changed = case.with_options(utilization=found, kv_cache_memory_bytes=None)
-    return _remedy("utilization", f"--gpu-memory-utilization {found:.4g} or more", found, changed)
+    instead = "no --kv-cache-memory-bytes, and " if case.options.kv_cache_memory_bytes is not None else ""
+    return _remedy("utilization", f"{instead}--gpu-memory-utilization {found:.4g} or more", found, changed)
 
 
 def _shorter_context(case: MemoryCase) -> Remedy | None:
