@@ -154,14 +154,16 @@ def _speed_table(variations: Sequence[Variation], names: Sequence[str]) -> Table
     several = any(row.get("n_devices", 1) > 1 for row in rows)
     columns = ["TTFT", "", "TPOT", "", "tokens/s", "", *(["per device"] if several else []), "80 % band", "bound by"]
     table = _table(variations, names, columns)
+    running = next((row["batch_running"] for row in rows if not row["error"]), None)
     for i, row in enumerate(rows):
         cells = [f"{i + 1}{' *' if row['best'] and len(rows) > 1 else ''}", *([names[i]] if in_table else [])]
         if row["error"]:
             why = "does not fit" if isinstance(variations[i][1], InfeasibleError) else "not possible"
             table.add_row(*cells, *[""] * (len(columns) - 1), why, style="dim")
             continue
-        cells += [time_text(row["ttft_s"]), change_text(row["ttft_s_change_frac"])]
-        cells += [time_text(row["tpot_s"]), change_text(row["tpot_s_change_frac"])]
+        alike = row["batch_running"] == running
+        cells += [time_text(row["ttft_s"]), _latency_change(row, "ttft_s", alike=alike)]
+        cells += [time_text(row["tpot_s"]), _latency_change(row, "tpot_s", alike=alike)]
         cells += [rate(row["output_tokens_per_s"]), change_text(row["output_tokens_per_s_change_frac"])]
         cells += [rate(row["output_tokens_per_s_per_device"])] if several else []
         cells.append(f"{rate(row['output_tokens_per_s_low'])} .. {rate(row['output_tokens_per_s_high'])}")
@@ -187,6 +189,11 @@ def _memory_table(variations: Sequence[Variation], names: Sequence[str]) -> Tabl
             f"{row['batch_running']:g} of {row['batch']:g}",
         )
     return table
+
+
+def _latency_change(row: Mapping[str, Any], key: str, *, alike: bool) -> str:
+    """Return the change of a latency; how many requests run where that differs, since then it is not like for like."""
+    return change_text(row[f"{key}_change_frac"]) if alike else f"({row['batch_running']:g} run)"
 
 
 def change_text(frac: float) -> str:

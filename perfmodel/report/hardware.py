@@ -63,7 +63,10 @@ def hardware_tables(rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
     if devices:
         table = Table(box=None, pad_edge=False)
         for column in ("device", "title", "16-bit peak", "memory", "bandwidth", "TDP"):
-            table.add_column(column, justify="left" if column in ("device", "title") else "right", no_wrap=True)
+            left = column in ("device", "title")
+            table.add_column(
+                column, justify="left" if left else "right", no_wrap=True, max_width=46 if column == "title" else None
+            )
         for row in devices:
             peak, tdp = row["peak_flop_per_s"], row["tdp_w"]
             table.add_row(

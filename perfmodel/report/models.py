@@ -62,7 +62,9 @@ def model_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "weights",
     ):
         table.add_column(
-            column, justify="left" if column in ("name", "attention", "feed-forward", "weights") else "right"
+            column,
+            justify="left" if column in ("name", "attention", "feed-forward", "weights") else "right",
+            no_wrap=column == "name",
         )
     for row in rows:
         table.add_row(
