@@ -21,6 +21,8 @@ __all__ = [
     "DEFAULTS",
     "FORMATS",
     "SHARED",
+    "Calibrated",
+    "CatalogFolders",
     "Csv",
     "Json",
     "Markdown",
@@ -35,6 +37,19 @@ _GLUED = re.compile(r"^-(tp|pp|dp|ep|dcp)=?(\d+)$")
 
 _ASKED, _LOAD, _LAYOUT, _ENGINE, _WHERE = "Options", "Workload", "Layout", "Engine flags", "Catalogue"
 
+CatalogFolders = Annotated[
+    list[Path] | None,
+    typer.Option("--catalog", help="Folder with your own hardware/ and models/.", metavar="DIR"),
+]
+Calibrated = Annotated[
+    str,
+    typer.Option(
+        "--calibration",
+        help="auto (fits where there are any), prior, ideal (datasheet), hard-bound, or a file.",
+        autocompletion=calibration_names,
+        metavar="TEXT",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys in base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Markdown = Annotated[bool, typer.Option("--markdown", "--md", help="Print a Markdown table to paste.")]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, one_format
+from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
 from perfmodel.cli.options import catalogue_of
 from perfmodel.errors import SpecError
@@ -25,13 +25,11 @@ __all__ = ["hardware_app"]
 
 hardware_app = typer.Typer(help="Devices and systems: list, show, check, add.", no_args_is_help=True)
 
-_Catalog = Annotated[list[Path] | None, typer.Option("--catalog", help="Folder with your own hardware/ and models/.")]
-
 
 @hardware_app.command("list")
 def hardware_list(
     pattern: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
-    catalog: _Catalog = None,
+    catalog: CatalogFolders = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
@@ -60,7 +58,7 @@ def hardware_list(
 @hardware_app.command("show")
 def hardware_show(
     name: Annotated[str, typer.Argument(help="Device or system.", autocompletion=hardware_names)],
-    catalog: _Catalog = None,
+    catalog: CatalogFolders = None,
     as_json: Json = False,
 ) -> None:
     """Show every figure of a device or system with its source, its labels and its contradictions."""

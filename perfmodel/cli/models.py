@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, one_format
+from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import model_names
 from perfmodel.cli.options import catalogue_of
 from perfmodel.errors import SpecError
@@ -24,13 +24,11 @@ __all__ = ["models_app"]
 
 models_app = typer.Typer(help="Models: list, show, add a config.json.", no_args_is_help=True)
 
-_Catalog = Annotated[list[Path] | None, typer.Option("--catalog", help="Folder with your own hardware/ and models/.")]
-
 
 @models_app.command("list")
 def models_list(
     pattern: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
-    catalog: _Catalog = None,
+    catalog: CatalogFolders = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
@@ -57,7 +55,7 @@ def models_list(
 @models_app.command("show")
 def models_show(
     name: Annotated[str, typer.Argument(help="Model name, or a config.json.", autocompletion=model_names)],
-    catalog: _Catalog = None,
+    catalog: CatalogFolders = None,
     as_json: Json = False,
 ) -> None:
     """Show what a model is made of: layers, parameters by part, active parameters by convention, KV cache, sources."""

@@ -7,24 +7,9 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Json
-from perfmodel.cli.names import calibration_names
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Json
 
 __all__ = ["predict"]
-
-CatalogFolders = Annotated[
-    list[Path] | None,
-    typer.Option("--catalog", help="Folder with your own hardware/ and models/.", metavar="DIR"),
-]
-Calibrated = Annotated[
-    str,
-    typer.Option(
-        "--calibration",
-        help="auto (fits where there are any), prior, ideal (datasheet), hard-bound, or a file.",
-        autocompletion=calibration_names,
-        metavar="TEXT",
-    ),
-]
 
 
 def predict(

@@ -7,27 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.flags import Json
-from perfmodel.cli.names import calibration_names
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Json
 
 if TYPE_CHECKING:
     from perfmodel.measure.table import Table
 
 __all__ = ["validate"]
-
-CatalogFolders = Annotated[
-    list[Path] | None,
-    typer.Option("--catalog", help="Folder with your own hardware/ and models/.", metavar="DIR"),
-]
-Calibrated = Annotated[
-    str,
-    typer.Option(
-        "--calibration",
-        help="auto (fits where there are any), prior, ideal (datasheet), hard-bound, or a file.",
-        autocompletion=calibration_names,
-        metavar="TEXT",
-    ),
-]
 
 
 def validate(

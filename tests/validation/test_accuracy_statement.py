@@ -19,4 +19,4 @@ def test_the_page_states_median_p90_and_coverage_by_version() -> None:
     for word in ("rows", "median", "P90", "in band"):
         assert word in header
     versions = {cell.strip() for line in lines for cell in line.split("|")[3:4]}
-    assert {"vllm-0.6.3", "vllm-0.24.0", "trtllm-0.14", "sglang-0.5.14"} <= versions
+    assert {"vllm-0.6.3", "vllm-0.24.0", "trtllm-1.3.0rc20", "sglang-0.5.14"} <= versions
