@@ -10,7 +10,7 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready  ## the article's set-ups and DeepSeek-V3 on five systems, predicted beside stated
+demo: $(VENV)/.ready  ## the article's set-ups and DeepSeek-V3 on four systems, predicted beside stated
 	$(BIN)/python -m perfmodel demo
 
 test: lint types imports unit notebooks wheel  ## everything that has to hold

@@ -316,3 +316,11 @@ def test_the_bound_frees_what_the_outermost_cache_holds(catalogue: Catalogue) ->
     mi300x, a100 = catalogue.device("mi300x"), catalogue.device("a100-80gb-sxm")
     assert mi300x.last_cache_bytes > mi300x.l2_bytes
     assert a100.last_cache_bytes == a100.l2_bytes
+
+
+def test_fp16_accumulation_is_priced_by_its_own_peak(catalogue: Catalogue) -> None:
+    """An RTX 4090 does 330.3 Tflop/s adding up in fp16 and 165.2 in fp32; an A100 has one rate for both."""
+    card, a100 = catalogue.device("rtx-4090"), catalogue.device("a100-80gb-sxm")
+    assert card.peak_flop_per_s("fp16/fp16") == pytest.approx(330.3e12)
+    assert card.peak_flop_per_s("fp16") == pytest.approx(165.2e12)
+    assert a100.peak_flop_per_s("fp16/fp16") == a100.peak_flop_per_s("fp16")

@@ -228,6 +228,26 @@ def test_tensor_parallel_messages_by_hand(engine_of: EngineOf) -> None:
     assert {(m.n_ranks, m.stride) for _, m in found} == {(4, 1)}
 
 
+@pytest.mark.parametrize(
+    ("ep", "routed"),
+    [
+        (8, {"expert_dispatch": 8, "expert_combine": 8, "combined_tokens_all_gather": 4}),
+        (1, {"tokens_all_gather": 2, "tokens_reduce_scatter": 2}),
+    ],
+)
+def test_experts_under_data_parallel_attention_by_hand(engine_of: EngineOf, ep: int, routed: dict[str, int]) -> None:
+    """DeepSeek-V3 on tp 4 x dp 2: who joins each message. Shared experts are summed over tp in all 61 layers."""
+    engine = engine_of("deepseek-v3", "h200-sxm", layout=Layout(tp=4, dp=2, ep=ep))
+    found = messages(engine, (Slice("decode", 5.0, 1.0, 9.0, 9.0),))
+    counts = Counter({m.name: 0.0 for _, m in found})
+    for n, m in found:
+        counts[m.name] += n
+    assert counts["ffn_all_reduce"] == 61
+    assert {m.name: m.n_ranks for _, m in found if m.name in routed} == routed
+    assert all(counts[name] == 58 for name in routed)
+    assert all(m.stride == 4 for _, m in found if m.name.startswith("tokens_"))
+
+
 def test_stages_hand_over_once(engine_of: EngineOf) -> None:
     engine = plain(engine_of, "llama-3.1-8b", layout=Layout(tp=2, pp=3))
     sent = [(n, m) for n, m in messages(engine) if m.op == "point_to_point"]

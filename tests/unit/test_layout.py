@@ -113,3 +113,10 @@ def test_context_parallelism_needs_replicated_heads(catalogue: Catalogue) -> Non
     """
     with pytest.raises(SpecError):
         Layout(tp=4, dcp=4).checked_for(catalogue.model("llama-3.1-8b").model)
+
+
+def test_a_cache_that_every_rank_holds_can_be_cut_over_all(catalogue: Catalogue) -> None:
+    """MLA and the compressed cache of V4 are whole on each tensor-parallel rank."""
+    for name in ("deepseek-v3", "deepseek-v4-flash"):
+        layout = Layout(tp=8, dcp=8)
+        assert layout.checked_for(catalogue.model(name).model) is layout

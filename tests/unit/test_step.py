@@ -158,6 +158,14 @@ def test_a_token_takes_its_share_of_a_speculative_step(engine_of: EngineOf) -> N
     assert seconds(found.tpot) == pytest.approx(seconds(found.tpot.find("speculative_step")) / 2.5, rel=1e-14)
 
 
+@pytest.mark.parametrize(("osl", "steps"), [(1.0, 0.0), (2.0, 1.0), (3.0, 1.0), (11.0, 4.0)])
+def test_speculation_takes_whole_steps_at_least(engine_of: EngineOf, osl: float, steps: float) -> None:
+    """One token after the first takes a whole step, though 2.5 come out of it; ten take 10 / 2.5 = 4."""
+    found = request(engine_of("llama-3.1-8b", "a100-80gb-sxm", speculation=Speculation(3, 2.5)), osl=osl)
+    step = seconds(found.tpot.find("speculative_step"))
+    assert seconds(found.e2e) - seconds(found.ttft) == pytest.approx(steps * step, rel=1e-9, abs=1e-12)
+
+
 def test_more_acceptance_is_faster_and_none_is_a_loss(engine_of: EngineOf) -> None:
     plain = seconds(request(engine_of("llama-3.1-8b", "a100-80gb-sxm")).tpot)
     tpot = [

@@ -123,6 +123,22 @@ def test_grid_rows_are_answers(catalogue: Catalogue, changes: dict[str, Any]) ->
             assert block.columns[f"{name}_high"][i] == pytest.approx(figures[name].high, rel=1e-9)
 
 
+def test_the_budget_of_a_row_follows_its_length(catalogue: Catalogue) -> None:
+    """vLLM 0.6.3 does not cut prompts: a step then holds 2048 tokens or one whole context, whatever is longer."""
+    (block,) = grid(catalogue, "input_tokens=500,6000", runtime="vllm-0.6.3", batch=12.0)
+    for i, input_tokens in enumerate((500.0, 6000.0)):
+        question = Question(
+            hardware="a100-80gb-sxm",
+            model="llama-3.1-8b",
+            batch=12.0,
+            input_tokens=input_tokens,
+            output_tokens=50.0,
+            runtime="vllm-0.6.3",
+        )
+        figures = answer_to(case_of(catalogue, question)).figures
+        assert block.columns["ttft_s"][i] == pytest.approx(figures["ttft_s"].value, rel=1e-12)
+
+
 def test_what_does_not_fit_is_marked_and_what_cannot_be_is_explained(catalogue: Catalogue) -> None:
     blocks = grid(catalogue, "tp=1,3,2", "batch=1,5000")
     assert [bool(block.error) for block in blocks] == [False, True, False]
