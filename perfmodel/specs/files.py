@@ -46,7 +46,7 @@ def data_from_text(text: str, name: str, *, as_json: bool = False) -> Mapping[st
     """Return the mapping that YAML or JSON text holds; `name` is what messages call the text."""
     try:
         data = json.loads(text) if as_json else yaml.load(text, Loader=_Loader)
-        n_values = _n_values(data, {})
+        n_values = _n_values(data, {}) if "&" in text and not as_json else 0  # only anchors multiply
     except json.JSONDecodeError as error:
         raise SpecError(
             f"{name} is not valid JSON", where=f"line {error.lineno}, column {error.colno}", got=error.msg

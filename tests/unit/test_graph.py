@@ -239,9 +239,7 @@ def test_experts_under_data_parallel_attention_by_hand(engine_of: EngineOf, ep: 
     """DeepSeek-V3 on tp 4 x dp 2: who joins each message. Shared experts are summed over tp in all 61 layers."""
     engine = engine_of("deepseek-v3", "h200-sxm", layout=Layout(tp=4, dp=2, ep=ep))
     found = messages(engine, (Slice("decode", 5.0, 1.0, 9.0, 9.0),))
-    counts = Counter({m.name: 0.0 for _, m in found})
-    for n, m in found:
-        counts[m.name] += n
+    counts = {name: sum(n for n, m in found if m.name == name) for name in {m.name for _, m in found}}
     assert counts["ffn_all_reduce"] == 61
     assert {m.name: m.n_ranks for _, m in found if m.name in routed} == routed
     assert all(counts[name] == 58 for name in routed)
