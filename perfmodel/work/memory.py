@@ -3,7 +3,7 @@
 The identity is that of the engines' own start-up logs: pool = budget - weights - activation peak - memory outside of
 the allocator, rounded down to blocks, and the smallest rank decides for all. What an engine does with the budget is its
 runtime profile's `accounting`. Sources: vLLM's worker (determine_available_memory), SGLang's model runner, MindIE's
-service documents; the start-up logs in tests/validation/test_memory_cases.py.
+service documents; the start-up logs in tests/validation/test_startup_memory_cases.py.
 """
 
 from __future__ import annotations

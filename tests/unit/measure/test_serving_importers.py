@@ -292,7 +292,7 @@ def test_slots_explain_a_plateau() -> None:
     ("word", "name"),
     [
         ("Qwen/Qwen2.5-7B-Instruct", ("qwen2.5-7b", "none")),
-        ("/root/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/abc", ("qwen3-8b", "none")),
+        ("/home/user/.cache/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/abc", ("qwen3-8b", "none")),
         ("/data/My-Own-Model", ("my-own-model", "")),
     ],
 )
