@@ -244,7 +244,7 @@ def deployments(draw: st.DrawFn) -> Deployment:
         **{name: draw(floats) for name in ("gpu_memory_utilization", "swap_space_gib", "cpu_offload_gib")},
         "model": draw(_NAMES),
         "speculative_method": draw(st.sampled_from((None, "mtp", "eagle", "eagle3", "ngram"))),
-        "request_rate": draw(st.none() | st.just(INF) | st.floats(0.001, 1e9)),
+        "request_rate": draw(st.none() | st.just(float("inf")) | st.floats(0.001, 1e9)),
         "environment": draw(
             st.dictionaries(
                 st.sampled_from(("CUDA_VISIBLE_DEVICES", "VLLM_USE_V1", "A1")),
