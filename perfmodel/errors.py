@@ -14,7 +14,6 @@ A message says where the fault is, what was found, what was expected and what to
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -93,6 +92,8 @@ class UnknownNameError(PerfmodelError):
     @classmethod
     def of(cls, kind: str, name: str, known: Sequence[str], cure: str = "") -> UnknownNameError:
         """Return the error for `name`, offering the nearest of the `known` names."""
+        import difflib  # only where a name is wrong
+
         near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.55)
         hint = f"did you mean {' or '.join(near)}?" if near else ""
         return cls(f"unknown {kind} {name!r}", where=" ".join(filter(None, (hint, cure))))

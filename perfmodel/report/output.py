@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,6 +40,7 @@ def json_text(document: Mapping[str, Any] | Sequence[Any]) -> str:
 
 def csv_text(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return rows as CSV with a header; the columns are those of all rows, in order of first use."""
+    import csv
     from io import StringIO
 
     listed = list(rows)
