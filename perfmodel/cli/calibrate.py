@@ -23,7 +23,8 @@ def calibrate(
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="Only rows of this engine: vllm, sglang, tensorrt-llm.")] = "",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="File to write; your catalogue folder without it, - for stdout.")
+        Path | None,
+        typer.Option("-o", "--output", help="File; your catalogue folder without it, - for stdout."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     suggest: Annotated[bool, typer.Option("--suggest", help="List the measurements that would tell most.")] = False,

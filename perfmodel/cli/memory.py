@@ -16,6 +16,7 @@ from perfmodel.report.memory import memory_document, memory_facts, memory_tables
 from perfmodel.report.notes import count, note_parts
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
+from perfmodel.specs.runtime import Runtime
 from perfmodel.step.question import Case, Question, case_of
 from perfmodel.work.memory import memory_plan
 from perfmodel.work.memory_search import (
@@ -67,7 +68,8 @@ def memory(
         "utilization_for_tokens": utilization_for_tokens(case.memory, wanted) if wanted else None,
     }
     assumed = [*(a for a in case.assumed if a not in plan.assumed), *plan.assumed]
-    warnings = [*case.warnings, *plan.warnings]
+    cut = _cut_prompts(plan, asked["largest_context_tokens"], case.setup.runtime)
+    warnings = [*case.warnings, *plan.warnings, *cut]
     error = None if plan.starts else does_not_fit(case.memory, plan, schemes=remedy_schemes(catalogue)())
     facts = memory_facts(plan) | _answers(asked, length, wanted)
     if as_json:
@@ -102,6 +104,18 @@ def _rows(plan: MemoryPlan) -> list[dict[str, object]]:
             *rank.waterfall(),
         )
     ]
+
+
+def _cut_prompts(plan: MemoryPlan, longest: float | None, runtime: Runtime) -> tuple[str, ...]:
+    """Return why a longer context starts where a shorter one does not; nothing where that is not so."""
+    above = runtime.scheduler.chunked_prefill_above_tokens
+    if plan.starts or not longest or above is None or not longest > above >= plan.limits.max_model_len:
+        return ()
+    note = (
+        f"above {above} tokens of context {runtime.name} cuts prompts over steps, so that a longer limit needs less "
+        "memory; --enable-chunked-prefill does that for shorter ones"
+    )
+    return (note,)
 
 
 def _answers(asked: dict[str, Any], length: int | None, wanted: int | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -53,3 +54,5 @@ def roofline(
         path = save_roofline(data, output or Path(f"roofline-{case.setup.model.name}-{case.setup.devices[0].name}.png"))
         if not (as_json or as_csv):
             print(f"wrote {path}")
+            for text in case.assumed:
+                print(f"assumed {text}", file=sys.stderr)

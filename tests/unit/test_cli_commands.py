@@ -416,3 +416,12 @@ def test_names_are_completed() -> None:
     assert "vllm-0.11" in names.runtime_names("vllm")
     assert "ideal" in names.calibration_names("id")
     assert names.scheme_names("awq") == ["awq-int4-g128"]
+
+
+def test_memory_says_why_a_longer_context_starts(run_cli: Callable[..., Any]) -> None:
+    """vLLM V0 cuts prompts above 32768 tokens: 29000 does not start on an RTX 3090 and 35000 does."""
+    words = ("memory", "llama-3.1-8b", "rtx-3090", "--runtime", "vllm-0.6.3", "--max-model-len")
+    refused, started = run_cli(*words, "29000"), run_cli(*words, "35000")
+    assert (refused.code, started.code) == (1, 0)
+    assert "cuts prompts over steps" in refused.out
+    assert "cuts prompts over steps" not in started.out
