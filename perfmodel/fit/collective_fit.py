@@ -1,7 +1,7 @@
 """Start-up time and bandwidth share of one kind of link, fitted to collective measurements with the simulator's law.
 
-Residuals are logarithms under a robust loss; the prior enters as for kernels. Whole groups (a count of devices with an
-operation, or a third of the sizes where there is one group) are left out in turn to state the error.
+How the rows and the prior are weighed is said in `damped`. Message sizes are left out in turn, all groups of one size
+together, to state the error.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from perfmodel.cost.network import NetworkPrices
 from perfmodel.errors import FitError, InfeasibleError
-from perfmodel.estimate import Z80
+from perfmodel.fit.damped import Floats, Search, covered_rows, scatter_of, solved
 from perfmodel.measure.table import Table
 from perfmodel.specs.calibration import CalibratedDevice, Calibration, Coef, CollectiveFit, FitRecord
 from perfmodel.specs.catalogue import Catalogue
@@ -27,10 +26,7 @@ from perfmodel.work.kernel import Collective, Message
 
 __all__ = ["CollectiveRows", "FittedCollective", "collective_rows", "fitted_collective"]
 
-Floats = NDArray[np.float64]
-
 LEAST_ROWS: Final = 12
-NOISE: Final = 0.1
 N_SIZE_FOLDS: Final = 6
 _OPS: Final[tuple[Collective, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _KIND_OF_LINK: Final = {"nvswitch": "nvlink", "nvlink": "nvlink", "hccs": "hccs", "ub": "ub", "pcie": "pcie-p2p"}
@@ -115,25 +111,8 @@ def _predicted(rows: CollectiveRows, logs: Floats) -> Floats:
 
 
 def _solved(rows: CollectiveRows, centre: Floats) -> tuple[Floats, Floats]:
-    measured = np.log(rows.time_s)
-
-    def residuals(logs: Floats) -> Floats:
-        of_rows = np.log(_predicted(rows, logs)) - measured
-        return np.concatenate([of_rows, NOISE * (logs - centre) / _WIDTHS])
-
-    found = least_squares(
-        residuals, np.clip(centre, _LOW + 1e-3, _HIGH - 1e-3), bounds=(_LOW, _HIGH), loss="soft_l1", f_scale=NOISE,
-        max_nfev=60, xtol=1e-10, ftol=1e-10,
-    )  # fmt: skip
-    rest = residuals(found.x)[: len(measured)]
-    noise = max(float(np.sqrt(np.sum(rest**2) / max(1, len(rest) - len(_NAMES)))), 1e-9)
-    jacobian = found.jac.copy()
-    jacobian[len(measured) :] *= noise / NOISE
-    return found.x, np.linalg.pinv(jacobian.T @ jacobian) * noise**2
-
-
-def _scatter(errors: Floats) -> float:
-    return float(np.quantile(np.abs(np.log1p(np.maximum(errors, -0.99))), 0.8)) / Z80
+    search = Search(centre, _WIDTHS, _LOW, _HIGH, margin=1e-3)
+    return solved(lambda logs: _predicted(rows, logs), rows.time_s, centre, search)
 
 
 def _folds(rows: CollectiveRows) -> NDArray[np.intp]:
@@ -166,10 +145,6 @@ def fitted_collective(
         out = fold_of == fold
         left, _ = _solved(rows.selected(~out), centre)
         errors[out] = _predicted(rows.selected(out), left) / rows.time_s[out] - 1.0
-    covered = np.zeros(n_rows, dtype=bool)
-    for fold in np.unique(fold_of):
-        out = fold_of == fold
-        covered[out] = np.abs(np.log1p(np.maximum(errors[out], -0.99))) <= Z80 * _scatter(errors[~out])
     sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     coefs = {
         name: Coef(value=float(np.exp(log)), rel_sd=float(min(sd, 3.0)), source=source)
@@ -187,5 +162,5 @@ def fitted_collective(
         parameters=_NAMES,
         log_covariance=tuple(tuple(float(c) for c in line) for line in covariance),
     )
-    fit = CollectiveFit(**coefs, scatter=Coef(value=_scatter(errors), source=source))
-    return FittedCollective(rows.kind, fit, record, errors, covered)
+    fit = CollectiveFit(**coefs, scatter=Coef(value=scatter_of(errors), source=source))
+    return FittedCollective(rows.kind, fit, record, errors, covered_rows(errors, fold_of))

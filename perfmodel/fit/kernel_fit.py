@@ -1,8 +1,6 @@
 """Coefficients of one kernel class, fitted to operator measurements with the law that the simulator uses.
 
-Parameters are fitted as logarithms, residuals are log(predicted / measured) with a robust loss, so that a row counts by
-its relative error. What is known of other devices enters as a normal prior for each logarithm: a parameter that the
-rows do not tell stays where it is, with the prior's width. Errors are stated for shapes that the fit has not seen:
+How the rows and the prior are weighed is said in `damped`. Errors are stated for shapes that the fit has not seen:
 whole groups are left out in turn. The scatter is chosen so that an 80 % band covers 80 % of those left-out rows.
 
 A micro-benchmark replays one buffer, so operands below the size of L2 come from there; in a real step they do not. The
@@ -19,11 +17,10 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
 from perfmodel.cost.kernel import KernelPrices
 from perfmodel.errors import FitError
-from perfmodel.estimate import Z80
+from perfmodel.fit.damped import Floats, Search, covered_rows, scatter_of, solved
 from perfmodel.measure.operator_work import OperatorRows
 from perfmodel.specs.calibration import CalibratedDevice, Calibration, Coef, FitRecord, KernelFit
 from perfmodel.specs.device import Device
@@ -40,12 +37,8 @@ __all__ = [
     "with_parameters",
 ]
 
-Floats = NDArray[np.float64]
-
 N_FOLDS: Final = 8
 LEAST_ROWS: Final = 12
-NOISE: Final = 0.1
-"""Nominal scatter of log times: where the robust loss bends, and the unit in which a prior counts against a row."""
 
 _REPLAYED: Final = ("attention/decode", "mla/decode", "elementwise")
 """Classes whose benchmark operands may stay in L2 between repeats."""
@@ -157,26 +150,8 @@ def replayed_times(device: Device, prior: Prior, logs: Floats, rows: OperatorRow
 def _solved(device: Device, prior: Prior, rows: OperatorRows, start: Floats) -> tuple[Floats, Floats]:
     """Return (log parameters, their covariance)."""
     low, high = np.log([_LIMITS[name] for name in prior.names]).T
-    measured = np.log(rows.time_s)
-
-    def residuals(logs: Floats) -> Floats:
-        of_rows = np.log(replayed_times(device, prior, logs, rows)) - measured
-        return np.concatenate([of_rows, NOISE * (logs - prior.centres) / prior.widths])
-
-    found = least_squares(
-        residuals, np.clip(start, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1", f_scale=NOISE,
-        x_scale=prior.widths, max_nfev=60, xtol=1e-10, ftol=1e-10,
-    )  # fmt: skip
-    rest = residuals(found.x)[: len(measured)]
-    noise = max(float(np.sqrt(np.sum(rest**2) / max(1, len(rest) - len(low)))), 1e-9)
-    jacobian = found.jac.copy()
-    jacobian[len(measured) :] *= noise / NOISE
-    return found.x, np.linalg.pinv(jacobian.T @ jacobian) * noise**2
-
-
-def _scatter(errors: Floats) -> float:
-    """Return the width of a normal distribution that covers 80 % of the errors in its 80 % band."""
-    return float(np.quantile(np.abs(np.log1p(np.maximum(errors, -0.99))), 0.8)) / Z80
+    search = Search(prior.centres, prior.widths, low, high, margin=1e-6, x_scale=prior.widths)
+    return solved(lambda logs: replayed_times(device, prior, logs, rows), rows.time_s, start, search)
 
 
 def _folds(rows: OperatorRows) -> NDArray[np.intp]:
@@ -195,11 +170,7 @@ def _left_out(device: Device, prior: Prior, rows: OperatorRows, start: Floats) -
         logs, _ = _solved(device, prior, rows.selected(~out), start)
         kept = rows.selected(out)
         errors[out] = replayed_times(device, prior, logs, kept) / kept.time_s - 1.0
-    covered = np.zeros(len(errors), dtype=bool)
-    for fold in np.unique(fold_of):
-        out = fold_of == fold
-        covered[out] = np.abs(np.log1p(np.maximum(errors[out], -0.99))) <= Z80 * _scatter(errors[~out])
-    return errors, covered
+    return errors, covered_rows(errors, fold_of)
 
 
 def fitted_kernel(
@@ -223,7 +194,7 @@ def fitted_kernel(
         errors = replayed_times(device, prior, logs, rows) / rows.time_s - 1.0
         covered = np.ones(n_rows, dtype=bool)
     rel_sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    scatter = Coef(value=_scatter(errors), source=source)
+    scatter = Coef(value=scatter_of(errors), source=source)
     fit = with_parameters(prior, logs, rel_sds, source).model_copy(update={"scatter": scatter})
     record = FitRecord(
         runtime=rows.runtime,

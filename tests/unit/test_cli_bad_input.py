@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from tests.unit.cli_parts import Run
 
 ASK = ("estimate", "llama-3.1-8b", "a100-80gb-sxm")
 SHIPPED = Path(__file__).resolve().parents[2] / "hardware" / "l4.yaml"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfmodel.cli import names
 from perfmodel.cli.app import COMMANDS, GROUPS
 from perfmodel.cli.flags import ALIASES, SHARED, canonical
-
-Run = Callable[..., Any]
+from tests.unit.cli_parts import Run, answer
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -50,13 +47,6 @@ def qwen(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN))
     return folder
-
-
-def answer(run_cli: Run, *arguments: str) -> dict[str, Any]:
-    ran = run_cli(*arguments, "--json")
-    assert ran.code == 0, ran.err
-    found: dict[str, Any] = json.loads(ran.out)
-    return found
 
 
 def test_estimate_prints_figures_bands_limits_and_assumptions(run_cli: Run) -> None:
@@ -198,47 +188,6 @@ def test_mixed_cards_and_uneven_stages(run_cli: Run) -> None:
     assert ran.code == 0
     for words in ("stage 0", "1 x rtx-3090", "stage 1", "1 x rtx-4090", "rtx-3090 + rtx-4090", "GiB", "GB"):
         assert words in ran.out
-
-
-def test_memory_waterfall_is_labelled_and_grouped(run_cli: Run) -> None:
-    ran = run_cli("memory", "deepseek-v3", "h200-sxm", "--devices", "8", "-tp", "8", "--max-model-len", "32768")
-    assert ran.code == 0
-    lines = ran.out.splitlines()
-    assert sum("weights" in line and line.startswith("- ") for line in lines) == 1
-    for words in (
-        "each of 8 ranks",
-        "experts 76.",
-        "= KV pool",
-        "Starts",
-        "yes",
-        "tokens in",
-        "Concurrency",
-        "captured graphs",
-    ):
-        assert words in ran.out
-
-
-def test_memory_backwards(run_cli: Run) -> None:
-    data = answer(
-        run_cli, "memory", "qwen3-8b", "l4", "--max-model-len", "4k", "--at", "2000", "--want-kv-tokens", "10k"
-    )
-    assert data["concurrency_at_length"] > 1
-    assert 0 < data["utilization_for_tokens"] <= data["smallest_utilization"] + 0.5
-    assert data["largest_context_tokens"] >= 4000
-
-
-def test_memory_that_does_not_fit_shows_the_waterfall_and_what_would(run_cli: Run) -> None:
-    ran = run_cli("memory", "deepseek-v3", "ascend-910b4", "--devices", "8", "--max-model-len", "4096")
-    assert ran.code == 1
-    assert "! short by" in ran.out
-    assert "- weights" in ran.out
-    assert "would fit: " in ran.err
-    assert "are short" in ran.err
-    ran = run_cli("memory", "deepseek-v3", "ascend-910b4", "--devices", "8", "--max-model-len", "4096", "--json")
-    assert ran.code == 1
-    data = json.loads(ran.out)
-    assert data["starts"] is False
-    assert data["would_fit"]
 
 
 def test_estimate_that_does_not_fit_prints_no_result(run_cli: Run) -> None:
@@ -416,12 +365,3 @@ def test_names_are_completed() -> None:
     assert "vllm-0.11" in names.runtime_names("vllm")
     assert "ideal" in names.calibration_names("id")
     assert names.scheme_names("awq") == ["awq-int4-g128"]
-
-
-def test_memory_says_why_a_longer_context_starts(run_cli: Callable[..., Any]) -> None:
-    """vLLM V0 cuts prompts above 32768 tokens: 29000 does not start on an RTX 3090 and 35000 does."""
-    words = ("memory", "llama-3.1-8b", "rtx-3090", "--runtime", "vllm-0.6.3", "--max-model-len")
-    refused, started = run_cli(*words, "29000"), run_cli(*words, "35000")
-    assert (refused.code, started.code) == (1, 0)
-    assert "cuts prompts over steps" in refused.out
-    assert "cuts prompts over steps" not in started.out

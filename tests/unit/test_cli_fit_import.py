@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,8 +15,7 @@ from perfmodel.measure.importers.registry import FORMATS
 from perfmodel.specs.catalogue import builtin_home
 from perfmodel.specs.files import read_spec
 from perfmodel.specs.system import System
-
-Run = Callable[..., Any]
+from tests.unit.cli_parts import Run
 
 SHIPPED = builtin_home() / "hardware" / "measurements"
 IPC = str(SHIPPED / "article-ipc-decay.csv")

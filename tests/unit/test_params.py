@@ -21,28 +21,9 @@ from perfmodel.work.kv import (
 )
 from perfmodel.work.params import param_counts
 from perfmodel.work.tensors import model_tensors, mtp_tensors
+from tests.validation.memory_parts import CONFIGS
 
-DEEPSEEK_V3 = {
-    "model_type": "deepseek_v3",
-    "num_hidden_layers": 61,
-    "first_k_dense_replace": 3,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "moe_intermediate_size": 2048,
-    "n_routed_experts": 256,
-    "num_experts_per_tok": 8,
-    "n_shared_experts": 1,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "vocab_size": 129280,
-    "tie_word_embeddings": False,
-    "num_nextn_predict_layers": 1,
-}
+DEEPSEEK_V3 = CONFIGS["deepseek-v3"]
 DEEPSEEK_V2_LITE = {
     **DEEPSEEK_V3,
     "model_type": "deepseek_v2",

@@ -15,6 +15,7 @@ from perfmodel.step.question import Question, case_of
 from perfmodel.work.kv import kv_bytes_per_token
 from perfmodel.work.params import param_counts
 from perfmodel.work.storage import weight_bytes
+from tests.validation.memory_parts import CONFIGS
 
 REST = {
     "architectures": ["LlamaForCausalLM"],
@@ -96,29 +97,7 @@ def test_compressed_tensors_nested_with_an_ignore_list(catalogue: Catalogue) -> 
 
 def test_latent_attention_wins_over_the_gqa_fields() -> None:
     """DeepSeek configs state 128 KV heads beside a latent cache, and MTP modules that the total leaves out."""
-    config = {
-        "architectures": ["DeepseekV3ForCausalLM"],
-        "model_type": "deepseek_v3",
-        "num_hidden_layers": 61,
-        "first_k_dense_replace": 3,
-        "hidden_size": 7168,
-        "intermediate_size": 18432,
-        "moe_intermediate_size": 2048,
-        "n_routed_experts": 256,
-        "num_experts_per_tok": 8,
-        "n_shared_experts": 1,
-        "q_lora_rank": 1536,
-        "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128,
-        "qk_rope_head_dim": 64,
-        "v_head_dim": 128,
-        "num_attention_heads": 128,
-        "num_key_value_heads": 128,
-        "num_nextn_predict_layers": 1,
-        "vocab_size": 129280,
-        "max_position_embeddings": 163840,
-        "tie_word_embeddings": False,
-    }
+    config = {"architectures": ["DeepseekV3ForCausalLM"], **CONFIGS["deepseek-v3"]}
     model = model_from_config(config, name="deepseek-like")
     assert all(isinstance(layer.attention, LatentAttention) for layer in model.layers)
     assert kv_bytes_per_token(model) == 70_272
