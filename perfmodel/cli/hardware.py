@@ -71,9 +71,24 @@ def hardware_show(
 
 @hardware_app.command("check")
 def hardware_check(
-    file: Annotated[Path, typer.Argument(help="A YAML file of a device or system.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="file or name", help="A YAML file, or a device or system by name.", autocompletion=hardware_names
+        ),
+    ],
+    catalog: CatalogFolders = None,
 ) -> None:
-    """Check a file: every fault with its line, and cores x flop per cycle x clock against each stated rate."""
+    """Check a file: every fault with its line, and cores x flop per cycle x clock against each stated rate.
+
+    ```
+    perfmodel hardware check mycard.yaml
+    perfmodel hardware check ascend-910b1
+    ```
+    """
+    file = Path(what)
+    if not (file.suffix in (".yaml", ".yml") or file.exists() or len(file.parts) > 1):
+        file = catalogue_of(catalog).path("hardware", what)
     spec = _read(file)
     faults = arithmetic_faults(spec) if isinstance(spec, Device) else []
     if faults:

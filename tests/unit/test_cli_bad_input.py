@@ -130,6 +130,7 @@ def test_all_faults_are_told_at_once(run_cli: Run) -> None:
         (("hardware", "list", "--json", "--csv"), "two formats"),
         (("hardware", "check", "/nonexistent.yaml"), "No such file"),
         (("hardware", "check", "/"), "is a folder"),
+        (("hardware", "check", "ascend-910b1x"), "ascend-910b1"),
         (("models", "show", "nope"), "unknown model"),
         (("fit", "/nonexistent.csv"), "cannot be fitted"),
     ],

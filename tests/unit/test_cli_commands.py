@@ -302,6 +302,7 @@ def test_own_hardware_and_models_from_a_folder(run_cli: Run, qwen: Path, tmp_pat
     card.write_text(shipped.read_text().replace("name: l4\n", "name: mycard\n", 1))
     assert "sound" in run_cli("hardware", "check", str(card)).out
     assert run_cli("hardware", "add", str(card), "--catalog", str(home)).code == 0
+    assert "mycard.yaml: " in run_cli("hardware", "check", "mycard", "--catalog", str(home)).out
     again = run_cli("hardware", "add", str(card), "--catalog", str(home))
     assert again.code == 2
     assert "--force" in again.err
