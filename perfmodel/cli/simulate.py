@@ -126,6 +126,7 @@ def simulate(
     if save_result is not None:
         written(save_result, json_text(bench_document(serving, result, request_rate=rate, burstiness=shape)) + "\n")
     load = "all at once" if trace.span_ns == 0 else f"{len(trace) / (trace.span_ns / NS_PER_S):.4g} requests/s"
+    load += f" drawn at {rate:g}" if rate is not None and trace_file is None else ""
     load += f", at most {users:g} in flight" if users is not None else ""
     what = f"{len(trace)} requests, {lengths}, {load}"
     if plot is not None:

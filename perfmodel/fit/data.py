@@ -21,6 +21,8 @@ __all__ = ["FitData", "data_from_arrays", "data_from_csv", "law_columns", "repea
 
 _MAX_FAULTS: Final = 8
 _MAX_BYTES: Final = 512 * 2**20
+_LARGEST: Final = 1e30
+"""Beyond it the powers and products that a fit takes overflow."""
 _CONTRADICTION_FRAC: Final = 0.25
 """Rows with equal x whose y differ by more than this share are reported: no curve passes near both."""
 _CONTRADICTION_SIGMA: Final = 5.0
@@ -156,10 +158,16 @@ def _check_finite(columns: Mapping[str, Array], lines: tuple[int, ...], source: 
     for name, column in columns.items():
         bad = np.flatnonzero(~np.isfinite(column))
         faults += [Fault(f"row {lines[i]}, {name}", f"{column[i]}", "a finite number") for i in bad]
+        huge = np.flatnonzero(np.isfinite(column) & (np.abs(column) > _LARGEST))
+        faults += [
+            Fault(f"row {lines[i]}, {name}", f"{column[i]:g}", f"at most {_LARGEST:g} in size; use a larger unit")
+            for i in huge
+        ]
     if faults:
         more = [Fault(f"and {len(faults) - _MAX_FAULTS} more")] if len(faults) > _MAX_FAULTS else []
         raise FitError(
-            f"{source or 'the data'}: NaN or infinity cannot be fitted (correct or remove these rows)",
+            f"{source or 'the data'}: NaN or infinity cannot be fitted, nor values beyond {_LARGEST:g} "
+            "(correct or remove these rows)",
             faults=[*faults[:_MAX_FAULTS], *more],
         )
 

@@ -153,7 +153,8 @@ def fit_problem(
 
 def _starts(residuals: _Residuals, points: Array, guess: Array, n_starts: int) -> Array:
     """Return the guess, the random points of least cost, and for a third of the starts points whatever their cost."""
-    cost = np.nansum(np.minimum(residuals(points) ** 2, 1e6), axis=1)
+    with np.errstate(over="ignore"):
+        cost = np.nansum(np.minimum(residuals(points) ** 2, 1e6), axis=1)
     order = np.argsort(np.where(np.isfinite(cost), cost, np.inf), kind="stable")
     best = points[order[: max(1, (n_starts - 1) * 2 // 3)]]
     return np.concatenate([guess[None, :], best, points[: n_starts - 1 - len(best)]])

@@ -278,7 +278,7 @@ def _joined(
     largest = max((s.footprint for s in stages), key=lambda f: f.growth_bytes_per_token + f.window_bytes_per_token)
     full, scarce = concurrency >= 1, (per_sequence[tight], room[tight])
     fixed = largest.state_bytes_per_sequence + sum(b * w for b, w in largest.windows)
-    verdict = _verdict(case, ranks, n_blocks=n_blocks, full=full, growing=bool(growing), length=length, scarce=scarce)
+    verdict = _verdict(case, ranks, n_blocks=n_blocks, full=full, stages=stages, length=length, scarce=scarce)
     shortage = verdict[0] if verdict else ""
     return MemoryPlan(
         ranks=tuple(ranks),
@@ -310,7 +310,7 @@ def _verdict(
     *,
     n_blocks: int,
     full: bool,
-    growing: bool,
+    stages: list[StagePlan],
     length: int,
     scarce: tuple[float, float],
 ) -> tuple[str, float, float] | None:
@@ -333,12 +333,13 @@ def _verdict(
                 f"stage {rank.stage} needs {bytes_text(pinned)} with {blocks} but {bytes_text(max(0.0, free))} are free"
             )
             return text, pinned, free
-    rank = min(ranks, key=lambda r: r.available_bytes)
-    if rank.available_bytes <= 0 or (growing and n_blocks < 1):
+    rank = min(ranks, key=lambda r: r.available_bytes - stages[r.stage].block_bytes)
+    is_growing = any(stage.n_blocks < inf for stage in stages)
+    if rank.available_bytes <= 0 or (is_growing and n_blocks < 1):
         block = case.options.block_tokens or case.runtime.block_tokens
-        needs = rank.budget_bytes - rank.available_bytes
+        needs = rank.budget_bytes - rank.available_bytes + stages[rank.stage].block_bytes
         text = (
-            f"stage {rank.stage} needs {bytes_text(needs)} before the first KV block of {block} tokens "
+            f"stage {rank.stage} needs {bytes_text(needs)} with the first KV block of {block} tokens "
             f"and has {bytes_text(rank.budget_bytes)} ({rank.utilization:g} of {bytes_text(rank.total_bytes)})"
         )
         return text, needs, rank.budget_bytes

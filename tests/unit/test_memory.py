@@ -349,6 +349,14 @@ def test_hopeless_case_has_no_remedy_but_an_error() -> None:
     assert "does not fit" in str(does_not_fit(one, memory_plan(one)))
 
 
+def test_a_block_larger_than_the_pool_says_what_it_lacks() -> None:
+    plan = memory_plan(case(block_tokens=10**8))
+    rank = plan.ranks[0]
+    assert not plan.starts
+    assert rank.available_bytes > 0
+    assert plan.needs_bytes - plan.has_bytes == pytest.approx(plan.stages[0].block_bytes - rank.available_bytes)
+
+
 def test_budget_beyond_free_memory_is_refused() -> None:
     plan = memory_plan(case(gib=40.0, used_by_others_bytes=8 * GIB))
     assert not plan.starts

@@ -51,6 +51,7 @@ def test_delimiters_and_hash(tmp_path: Path, delimiter: str) -> None:
         ("x,y\n1,2\n3,N/A\n", "line 3, y: got 'N/A'"),
         ("x,y\n1,2\n3,\n", "an empty cell"),
         ("x,y\n1,2\n3,nan\n", "NaN or infinity"),
+        ("x,y\n1,2\n3,-2e30\n", "row 3, y: got -2e.30, expected at most 1e.30 in size"),
         ("x,y\n1,inf\n3,1\n", "row 2, y: got inf"),
         ("x,y\n5,2\n5,3\n5,4\n", "x is constant"),
         ("x,y\n1,2\n\0,3\n", "NUL"),
