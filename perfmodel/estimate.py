@@ -49,6 +49,7 @@ __all__ = [
     "soft_slowest",
     "spread",
     "total",
+    "uncertain",
     "weights",
 ]
 
@@ -150,6 +151,7 @@ class Estimate(NamedTuple):
 
     `value` is in seconds (or whatever unit its leaves share).
     `parameter` is the count of a repeat, the exponent of a norm, or the fraction of an overlap.
+    `coefficients` of an inner node are errors common to all of it (`uncertain`), those of a leaf its ingredients.
     """
 
     name: str
@@ -236,6 +238,16 @@ def overlapped(name: str, first: Estimate, second: Estimate, fraction: Num) -> E
     return Estimate(name, longer + (1.0 - fraction) * shorter, Rule.OVERLAP, (first, second), fraction)
 
 
+def uncertain(node: Estimate, coefficients: tuple[Coefficient, ...]) -> Estimate:
+    """Return the node with errors common to all of it, beside those of its parts; its value stays.
+
+    >>> whole = uncertain(leaf("a", 2.0, bound=Bound.HOST), (Coefficient("step.scatter", 1.0, 0.1),))
+    >>> whole.value, relative_sd(whole)
+    (2.0, 0.1)
+    """
+    return node._replace(coefficients=(*node.coefficients, *coefficients)) if coefficients else node
+
+
 def weights(node: Estimate) -> tuple[Num, ...]:
     """Return d value / d part for each part; `value` is their scalar product with the part values."""
     values = tuple(part.value for part in node.parts)
@@ -305,7 +317,7 @@ def exposure(root: Estimate) -> dict[str, Num]:
         node, share = stack.pop()
         if node.parts:
             stack += zip(node.parts, shares(node, share), strict=True)
-        elif node.coefficients:
+        if node.coefficients:
             _, before = alike.get(id(node.coefficients), (node.coefficients, 0.0))
             alike[id(node.coefficients)] = (node.coefficients, before + share)
     result: dict[str, Num] = {}
@@ -327,6 +339,9 @@ def combined_exposure(root: Estimate, known: Mapping[int, Mapping[str, Num]]) ->
     for part, share in zip(root.parts, shares(root), strict=True):
         for key, amount in combined_exposure(part, known).items():
             result[key] = result.get(key, 0.0) + share * amount
+    for key, _, rel_sd, _ in root.coefficients:
+        if rel_sd > 0.0:
+            result[key] = result.get(key, 0.0) + rel_sd
     return result
 
 
@@ -355,11 +370,19 @@ def band(root: Estimate, quantile: float = Z80) -> tuple[Num, Num]:
 
 
 def refolded(root: Estimate, scale: Callable[[Estimate], float] = lambda _: 1.0) -> Num:
-    """Return the value computed anew from the leaves, each multiplied by scale(leaf): for checks and Monte Carlo."""
+    """Return the value computed anew from the leaves, for checks and Monte Carlo.
+
+    Each leaf is multiplied by scale(leaf), and so is each inner node that has errors of its own.
+    """
     if not root.parts:
         return root.value * scale(root)
     values = [refolded(part, scale) for part in root.parts]
-    match root.rule:
+    return _folded(root, values) * (scale(root) if root.coefficients else 1.0)
+
+
+def _folded(node: Estimate, values: list[Num]) -> Num:
+    """Return what the rule of a node makes of the values of its parts."""
+    match node.rule:
         case Rule.SUM:
             return sum(values[1:], start=values[0])
         case Rule.MAX:
@@ -367,11 +390,11 @@ def refolded(root: Estimate, scale: Callable[[Estimate], float] = lambda _: 1.0)
         case Rule.MIN:
             return reduce(smaller, values)
         case Rule.NORM:
-            powers = [value**root.parameter for value in values]
-            result: Num = sum(powers[1:], start=powers[0]) ** (1.0 / root.parameter)
+            powers = [value**node.parameter for value in values]
+            result: Num = sum(powers[1:], start=powers[0]) ** (1.0 / node.parameter)
             return result
         case Rule.REPEAT:
-            return values[0] * root.parameter
+            return values[0] * node.parameter
         case _:
-            hidden = 1.0 - root.parameter
+            hidden = 1.0 - node.parameter
             return larger(values[0], values[1]) + hidden * smaller(values[0], values[1])

@@ -16,6 +16,7 @@ from perfmodel.validate.host_cases import HOST_CASES
 from perfmodel.validate.host_fit import HostFit, host_fit
 from perfmodel.validate.predict import Predictions
 from perfmodel.validate.residuals import trends
+from perfmodel.validate.step_scatter import OTHERS, fitted_scatters, step_errors
 from perfmodel.validate.stories import read_stories
 
 __all__ = ["accuracy_page"]
@@ -36,6 +37,11 @@ _HOST_NOTE: Final = """Each model (or device) in turn is left out of the fit of 
 grouped-query attention repeats, then predicted. With two models, one of them with grouped queries, the share of
 repeated reads cannot be seen when that one is left out.
 """
+_SCATTER_NOTE: Final = """What measured steps scatter beyond the errors of the coefficients of their kernels and
+host times: a factor common to a step, in the files of the runtimes (`step_scatter`), and in the prior for runtimes
+without enough rows. "Left out" is the coverage of 80 % bands on models (or on the whole runtime, where the scatter is
+that of others) that the scatter was not found on.
+"""
 
 
 def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
@@ -50,6 +56,9 @@ def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
         "\n## Left out: host times of runtimes\n",
         _HOST_NOTE,
         "\n".join(_host_lines(found, catalogue)),
+        "\n## Left out: bands of whole steps\n",
+        _SCATTER_NOTE,
+        "\n".join(_scatter_lines(found, catalogue)),
         "\n## Left out: kernels\n",
         "Errors on whole shapes left out, as each calibration file records them.\n",
         "\n".join(_kernel_lines(catalogue)),
@@ -97,6 +106,24 @@ def _values(fit: HostFit) -> str:
         else:
             texts.append(f"{name.removesuffix('_frac').replace('_', ' ')} {value:.2f}")
     return ", ".join(texts)
+
+
+def _scatter_lines(found: Predictions, catalogue: Catalogue) -> Iterator[str]:
+    """Yield scatter and coverage by runtime and phase, then the coverage of each kind of row over all runtimes."""
+    errors = step_errors(found.table, catalogue)
+    held = np.zeros(len(errors.kind), dtype=bool)
+    yield "| runtime | phase | rows | models | scatter | from | in band without it | in band, left out |"
+    yield "| --- | --- | ---: | ---: | ---: | --- | ---: | ---: |"
+    for fit in fitted_scatters(errors) if len(held) else ():
+        if fit.runtime != OTHERS:
+            held[fit.left_out] = fit.left_out_covered
+        covered = f"{100 * fit.covered_before_frac:.0f} % | {100 * float(np.mean(fit.left_out_covered)):.0f} %"
+        origin = "its rows" if fit.is_own else "other runtimes"
+        name = fit.runtime or "any other"
+        yield f"| {name} | {fit.phase} | {fit.n_rows} | {fit.n_models} | {_percent(fit.value)} | {origin} | {covered} |"
+    yield ""
+    parts = [f"{kind} {100 * float(np.mean(held[errors.kind == kind])):.0f} %" for kind in sorted(set(errors.kind))]
+    yield f"Rows left out that lie in their band: {', '.join(parts)}."
 
 
 def _kernel_lines(catalogue: Catalogue) -> Iterator[str]:

@@ -243,11 +243,19 @@ def _node_text(node: Estimate, share: Num, notes: _Notes) -> str:
     if node.rule is Rule.NORM:
         return f"{head}  = {_RULES[node.rule]} (q {float(node.parameter):.2g})"
     if node.rule is not Rule.LEAF:
-        return f"{head}  = {_RULES[node.rule]}"
+        return f"{head}  = {_RULES[node.rule]}{_own_errors(node, notes)}"
     inputs = ", ".join(f"{name} {_input_text(name, float(value))}" for name, value in node.inputs)
     marks = notes.mark(citation(node.law.source), *(c.source for c in node.coefficients))
     bound = f" ({node.bound.value})" if node.bound else ""
     return f"{head}{bound}  = {node.law.formula}: {inputs}{marks}"
+
+
+def _own_errors(node: Estimate, notes: _Notes) -> str:
+    """Return what a node errs by as a whole, beside the errors of its parts."""
+    if not node.coefficients:
+        return ""
+    size = sum(c.rel_sd**2 for c in node.coefficients) ** 0.5
+    return f"; as a whole off by {100 * size:.2g} % (sd){notes.mark(*(c.source for c in node.coefficients))}"
 
 
 def _input_text(name: str, value: float) -> str:

@@ -17,6 +17,7 @@ from perfmodel.errors import CalibrationError
 from perfmodel.estimate import Coefficient
 from perfmodel.specs.device import Device
 from perfmodel.specs.figures import Spec
+from perfmodel.specs.step_scatter import StepScatter
 
 __all__ = [
     "CalibratedDevice",
@@ -149,6 +150,8 @@ class Calibration(Spec):
     kernels: dict[str, KernelFit] = Field(default_factory=dict)
     collectives: dict[str, CollectiveFit] = Field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
+    step_scatter: StepScatter = StepScatter()
+    """Scatter of whole steps under runtimes that were not measured."""
     device: str = ""
     """For a fit: the device that was measured."""
     runtime: str = ""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from perfmodel.specs.figures import Figure, Spec
+from perfmodel.specs.step_scatter import StepScatter
 from perfmodel.units import Bytes, Frac, Seconds
 
 __all__ = ["ActivationModel", "Fusion", "HostTime", "LargeDevice", "MemoryProfile", "Runtime", "SchedulerDefaults"]
@@ -132,6 +133,8 @@ class Runtime(Spec):
     """Sliding-window layers release what left the window; otherwise they keep every token."""
     scheduler: SchedulerDefaults
     memory: MemoryProfile
+    step_scatter: StepScatter = StepScatter()
+    """Scatter of measured whole steps under this engine; where a phase has none, that of the calibration counts."""
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
@@ -143,7 +146,8 @@ class Runtime(Spec):
             self.host_launch,
             self.host_per_message,
         )
-        missing = sorted({f.source for f in times if f is not None} | {self.memory.source})
+        scatters = (self.step_scatter.prefill, self.step_scatter.decode)
+        missing = sorted({f.source for f in (*times, *scatters) if f is not None} | {self.memory.source})
         missing = [key for key in missing if key not in self.sources]
         if missing:
             raise ValueError(f"source {', '.join(missing)} is used but not listed under `sources`")

@@ -10,7 +10,7 @@ from perfmodel.cost.host import host_launch_time, host_time, offload_time
 from perfmodel.cost.kernel import KernelPrices
 from perfmodel.cost.network import NetworkPrices
 from perfmodel.errors import SpecError
-from perfmodel.estimate import Estimate, Num, above, repeated, slowest, total
+from perfmodel.estimate import Coefficient, Estimate, Num, above, repeated, slowest, total, uncertain
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.setup import Setup
 from perfmodel.work.graph import StageBlueprint, blueprints
@@ -61,6 +61,18 @@ class Engine:
                 StagePrices(blueprint, KernelPrices(device), NetworkPrices(self.setup.system, device), weights)
             )
         return tuple(result)
+
+    @cached_property
+    def _step_errors(self) -> dict[str, tuple[Coefficient, ...]]:
+        """Errors common to a whole step, by phase: what measured steps scatter beyond their kernels and host times."""
+        runtime, result = self.setup.runtime, {}
+        for phase in ("prefill", "decode"):
+            own = getattr(runtime.step_scatter, phase)
+            held, sources = (runtime, runtime.sources) if own else (self.calibration, self.calibration.sources)
+            used = getattr(held.step_scatter, phase)
+            source = sources.get(used.source, used.source) if used else ""
+            result[phase] = held.step_scatter.coefficient(phase, owner=runtime.name, source=source)
+        return result
 
     def step(self, name: str, slices: Sequence[Slice], *, n_microbatches: Num = 1.0) -> Estimate:
         """Return the time of one step over all stages; slices are those of one microbatch.
@@ -115,7 +127,8 @@ class Engine:
             runtime, n_layers=float(stage.blueprint.n_layers), n_seqs=n_seqs_of(slices), n_messages=n_messages
         )
         parts = (on_device, host, *self._offload(stage))
-        return total(f"stage_{stage.blueprint.index}", parts)
+        whole = total(f"stage_{stage.blueprint.index}", parts)
+        return uncertain(whole, self._step_errors["decode" if is_decode else "prefill"])
 
     def _host_launched(
         self, sections: Sequence[Section], slices: Sequence[Slice], *, is_decode: bool

@@ -52,6 +52,13 @@ class HostFit:
     error: Floats
     left_out: Floats
     n_groups: int
+    ids: NDArray[np.str_]
+    """Ids of the rows."""
+
+    @property
+    def left_out_by_id(self) -> dict[str, float]:
+        """Errors on groups left out, by the id of the row; NaN where there is but one group."""
+        return dict(zip(self.ids.tolist(), self.left_out.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,4 +180,4 @@ def host_fit(
             left_out[out] = whole.base[out] + whole.slopes[out] @ _solved(whole.rows(~out)) - 1.0
     values = dict(zip(parameters, (found * units).tolist(), strict=True))
     stderr = dict(zip(parameters, (np.sqrt(np.diag(covariance)) * units).tolist(), strict=True))
-    return HostFit(runtime, values, stderr, error, left_out, len(np.unique(groups)))
+    return HostFit(runtime, values, stderr, error, left_out, len(np.unique(groups)), table["id"][use].astype(str))
