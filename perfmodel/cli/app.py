@@ -24,6 +24,7 @@ COMMANDS: Final = (
     "memory",
     "whatif",
     "sweep",
+    "steady",
     "simulate",
     "roofline",
     "fit",

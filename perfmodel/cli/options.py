@@ -42,7 +42,7 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(**values: Any) -> None:
         kept = {name: values[name] for name in taken}
         one_format(**{name: kept[name] for name in FORMATS if name in kept})
-        flags = read_values({name: values[name] for name in SHARED if name in values})
+        flags = read_values({name: None if name in taken else values[name] for name in SHARED})
         command(**kept, question=_question(flags), catalogue=catalogue_of(flags["catalog"]))
 
     signature = inspect.Signature([*shared, *taken.values()])

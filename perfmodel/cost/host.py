@@ -5,7 +5,7 @@ from __future__ import annotations
 from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, total
 from perfmodel.specs.runtime import HostTime, Runtime
 
-__all__ = ["host_launch_time", "host_time", "offload_time"]
+__all__ = ["first_token_time", "host_launch_time", "host_time", "offload_time"]
 
 HOST = Law("count x host_s")
 OFFLOAD = Law("offloaded_bytes / (bandwidth_frac x host_link_bytes_per_s)", "hockney")
@@ -39,6 +39,13 @@ def host_time(runtime: Runtime, *, n_layers: float, n_seqs: Num, n_messages: flo
 def host_launch_time(runtime: Runtime, n_kernels: Num) -> Estimate:
     """Return the time to launch every kernel from the host: it runs beside the device and may be the slower one."""
     return _counted(runtime, "host_launches", runtime.host_launch, n_kernels)
+
+
+def first_token_time(runtime: Runtime) -> Estimate | None:
+    """Return what a request spends outside of steps before its first token arrives; None where no figure is known."""
+    if runtime.host_first_token is None:
+        return None
+    return _counted(runtime, "first_token", runtime.host_first_token, 1.0)
 
 
 def offload_time(n_bytes: float, *, bytes_per_s: float, bandwidth_frac: Coefficient) -> Estimate:

@@ -17,7 +17,7 @@ from perfmodel.step.answer import checked_memory
 from perfmodel.step.question import Case
 from perfmodel.work.memory_types import MemoryPlan
 
-__all__ = ["ServingCase", "serving_case"]
+__all__ = ["ServingCase", "policy_of_plan", "serving_case"]
 
 _V0_WATERMARK_FRAC: Final = 0.01
 """Share of blocks that vLLM V0 keeps free at admission (vllm/core/block_manager.py)."""
@@ -71,9 +71,7 @@ def serving_case(
     plan = checked_memory(case, schemes=schemes)
     accounting = case.setup.runtime.memory.accounting
     if policy is None:
-        policy = _POLICY_OF_ACCOUNTING[accounting]
-        if policy == "mixed" and not plan.limits.chunked_prefill:
-            policy = "prefill-first"
+        policy = policy_of_plan(case, plan)
         assumed.append(f"scheduling {policy} (as {case.setup.runtime.name} does)")
     limits = _limits(plan, v0=accounting == "vllm-v0")
     if plan.n_pools > 1:
@@ -93,6 +91,12 @@ def serving_case(
     setup = ServingSetup(limits=limits, policy=policy, order=order, n_replicas=case.n_replicas, routing=routing)
     assumed += [text for text in plan.assumed if text not in assumed]
     return ServingCase(case, plan, setup, TableClock(table), tuple(assumed), (*case.warnings, *plan.warnings))
+
+
+def policy_of_plan(case: Case, plan: MemoryPlan) -> str:
+    """Return how the engine of a case schedules with the limits of its plan: mixed, prefill-first or static."""
+    policy = _POLICY_OF_ACCOUNTING[case.setup.runtime.memory.accounting]
+    return "prefill-first" if policy == "mixed" and not plan.limits.chunked_prefill else policy
 
 
 def _limits(plan: MemoryPlan, *, v0: bool) -> SchedulerLimits:

@@ -119,6 +119,11 @@ class Runtime(Spec):
     """Host time to launch one kernel when no graph is replayed."""
     host_per_message: HostTime | None = None
     """What each collective waits beyond its own time: ranks that arrive late, hand-over between streams."""
+    host_first_token: HostTime | None = None
+    """What a request spends outside of steps until its first token is with the client: the way in (HTTP, tokens of the
+    prompt, hand-over to the scheduler) and the way out."""
+    poll_steps: Annotated[float, Field(ge=0)] = 1.0
+    """The scheduler looks for new requests once in so many steps: a request waits for half of them."""
     gqa_reread_frac: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Share of the further query heads of a group for which decode attention reads their KV head once more: 0 for
     kernels that work on a whole group at once, 1 for those of one query head each (before caches), more where keys and
@@ -145,6 +150,7 @@ class Runtime(Spec):
             self.host_per_sequence,
             self.host_launch,
             self.host_per_message,
+            self.host_first_token,
         )
         scatters = (self.step_scatter.prefill, self.step_scatter.decode)
         missing = sorted({f.source for f in (*times, *scatters) if f is not None} | {self.memory.source})
