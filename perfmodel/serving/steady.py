@@ -234,7 +234,7 @@ def served_by(
         parts = (pure, repeated("stalls_for_prompts", with_others, stalls))
     step = total("mean_step", parts)
     tpot = repeated("tpot", step, 1.0 / per_step)
-    wait = repeated("wait_for_a_step", step, 0.5 * runtime.poll_steps)
+    wait = repeated("wait_for_a_step", step, 0.5 * runtime.n_poll_steps)
     own = repeated("prompt_steps", with_own, steps.n_own + steps.n_queue)
     first_token = total("steady_first_token", (wait, own))
     waits = [repeated("steady_share", first_token, 1.0 - burst_frac)]

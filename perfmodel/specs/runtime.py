@@ -122,7 +122,7 @@ class Runtime(Spec):
     host_first_token: HostTime | None = None
     """What a request spends outside of steps until its first token is with the client: the way in (HTTP, tokens of the
     prompt, hand-over to the scheduler) and the way out."""
-    poll_steps: Annotated[float, Field(ge=0)] = 1.0
+    n_poll_steps: Annotated[float, Field(ge=0)] = 1.0
     """The scheduler looks for new requests once in so many steps: a request waits for half of them."""
     gqa_reread_frac: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Share of the further query heads of a group for which decode attention reads their KV head once more: 0 for
