@@ -27,6 +27,8 @@ COMMANDS: Final = (
     "steady",
     "simulate",
     "roofline",
+    "fusion",
+    "recompute",
     "fit",
     "calibrate",
     "import",

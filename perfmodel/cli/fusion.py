@@ -1,0 +1,72 @@
+"""`perfmodel fusion`: chains of operators before and after fusing them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.flags import Csv, Json, whole
+from perfmodel.cli.options import asking
+from perfmodel.cli.phase import PhaseFlag, phase_of
+from perfmodel.report.output import csv_text, json_text, shown
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.step.fusion import chain_size, fusions
+from perfmodel.step.question import Question, case_of
+from perfmodel.work.fusion_chains import CHAINS
+
+__all__ = ["fusion"]
+
+
+@asking
+def fusion(
+    *,
+    question: Question,
+    catalogue: Catalogue,
+    chain: Annotated[
+        str, typer.Option("--chain", help=f"{', '.join(CHAINS)}, or all; several parted by commas.", metavar="NAME")
+    ] = "all",
+    phase: PhaseFlag = "prefill",
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", help="New tokens of the step; batch x isl without it.", metavar="N")
+    ] = None,
+    operators: Annotated[bool, typer.Option("--operators", help="List every kernel of every chain too.")] = False,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Compare chains of operators apart and fused: kernels, bytes, peak memory and time of one layer.
+
+    ```
+    perfmodel fusion llama-2-7b ascend-910b2 --chain kv-write --batch 4 --isl 2048
+    perfmodel fusion deepseek-v3 ascend-910b2 --chain softmax,swiglu --tokens 4096 --operators
+    perfmodel fusion qwen3-8b a100-80gb-sxm --phase decode --batch 64 --isl 4096 --csv
+    ```
+    """
+    case = case_of(catalogue, question)
+    work, asked_phase, asked = case.workload, phase_of(phase), whole("--tokens", tokens)
+    n_seqs = work.batch
+    if asked is not None:
+        n_seqs = asked / work.input_tokens if asked_phase == "prefill" else float(asked)
+    size = chain_size(phase=asked_phase, n_seqs=n_seqs, input_tokens=work.input_tokens)
+    names = () if chain == "all" else tuple(word.strip() for word in chain.split(","))
+    found = fusions(case.engine, size, phase=asked_phase, names=names)
+    from perfmodel.report.fusion import fusion_document, fusion_parts
+
+    facts = {
+        "model": case.setup.model.name,
+        "device": case.setup.devices[0].name,
+        "runtime": case.setup.runtime.name,
+        "phase": asked_phase,
+        "n_tokens": float(size.n_tokens),
+        "input_tokens": work.input_tokens,
+    }
+    if as_json:
+        print(json_text({**fusion_document(found, facts), "assumed": list(case.assumed)}))
+    elif as_csv:
+        print(csv_text(one.as_row() for one in found), end="")
+    else:
+        heading = (
+            f"{facts['model']} on {facts['device']}, {facts['runtime']}; {asked_phase} of {size.n_tokens:,.0f} tokens, "
+            f"contexts of {work.input_tokens:,.0f}"
+        )
+        shown(*fusion_parts(found, heading=heading, assumed=case.assumed, operators=operators))

@@ -1,0 +1,20 @@
+"""The flag that chooses prefill or decode, for commands that look at one kind of step."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+import typer
+
+from perfmodel.errors import SpecError
+
+__all__ = ["PhaseFlag", "phase_of"]
+
+PhaseFlag = Annotated[str, typer.Option("--phase", help="prefill or decode.", metavar="PHASE")]
+
+
+def phase_of(text: str) -> Literal["prefill", "decode"]:
+    """Return the phase that a flag names; raises SpecError."""
+    if text not in ("prefill", "decode"):
+        raise SpecError("a flag cannot be used", where="--phase", got=repr(text), expected="prefill or decode")
+    return cast(Literal["prefill", "decode"], text)
