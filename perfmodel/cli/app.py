@@ -26,6 +26,9 @@ COMMANDS: Final = (
     "sweep",
     "steady",
     "simulate",
+    "sweep-rate",
+    "compare-runs",
+    "diagnose",
     "roofline",
     "fusion",
     "recompute",
@@ -51,7 +54,7 @@ def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
     )
     app.callback()(_root)
     for name in names:
-        spelled = f"{name}_" if name in kwlist else name
+        spelled = f"{name}_" if name in kwlist else name.replace("-", "_")
         module = import_module(f"perfmodel.cli.{spelled}")
         if name in GROUPS:
             app.add_typer(getattr(module, f"{name}_app"), name=name)

@@ -20,6 +20,9 @@ from perfmodel.step.question import Question
 
 __all__ = ["asking", "catalogue_of"]
 
+_SUBJECT = ("model", "hardware")
+"""What a question is about, also where a command takes it in a way of its own; other flags it takes are its alone."""
+
 
 def catalogue_of(folders: list[Path] | None) -> Catalogue:
     """Return the catalogue with the user's folders first."""
@@ -42,10 +45,13 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(**values: Any) -> None:
         kept = {name: values[name] for name in taken}
         one_format(**{name: kept[name] for name in FORMATS if name in kept})
-        flags = read_values({name: None if name in taken else values[name] for name in SHARED})
+        read = {name: values[name] for name in SHARED if name not in taken or name in _SUBJECT}
+        flags = read_values({name: read.get(name) for name in SHARED})
         command(**kept, question=_question(flags), catalogue=catalogue_of(flags["catalog"]))
 
-    signature = inspect.Signature([*shared, *taken.values()])
+    required = [p for p in taken.values() if p.default is p.empty]
+    own_flags = [p for p in taken.values() if p.default is not p.empty]
+    signature = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in (*required, *shared, *own_flags)])
     wrapped.__signature__ = signature  # type: ignore[attr-defined]
     wrapped.__annotations__ = {name: p.annotation for name, p in signature.parameters.items()}
     return wrapped

@@ -127,6 +127,12 @@ class StepTable:
     prompt: Grid
     max_error_frac: float = 0.0
 
+    def scaled(self, factor: float) -> StepTable:
+        """Return the table of a server whose every step takes `factor` times as long."""
+        grids = {name: getattr(self, name) for name in ("dense", "context", "attended", "prompt")}
+        decode_ns = np.maximum(np.rint(self.decode_ns * factor), 1).astype(np.int64)
+        return replace(self, decode_ns=decode_ns, **{name: replace(g, ns=g.ns * factor) for name, g in grids.items()})
+
 
 def _place(knots: Array, x: Array) -> tuple[NDArray[np.int64], Array]:
     i = np.clip(np.searchsorted(knots, x, side="right") - 1, 0, len(knots) - 2)

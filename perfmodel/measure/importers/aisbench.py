@@ -10,7 +10,8 @@ from typing import Any, Final
 from perfmodel.errors import MeasurementError
 from perfmodel.measure.importers.base import Context, Imported
 from perfmodel.measure.importers.reading import csv_grid, json_documents, number_in, quantity_s
-from perfmodel.measure.importers.serving import ServingRun, imported_serving
+from perfmodel.measure.importers.serving import imported_serving
+from perfmodel.measure.serving_run import ServingRun
 
 __all__ = ["parse_csv", "parse_json", "parse_mindie", "parse_pair"]
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from perfmodel.errors import Fault, MeasurementError, UnknownNameError
 from perfmodel.measure.profile import OperatorTiming
 from perfmodel.measure.row import Row, missing_columns
+from perfmodel.measure.serving_run import ServingRun
 from perfmodel.measure.sidecar import Sidecar
 from perfmodel.measure.table import Table, table_from_rows
 
@@ -87,14 +88,16 @@ def context_from(**stated: Any) -> Context:
 class Imported:
     """What a foreign file holds in the words of this program.
 
-    `rows` are measurements, `operators` timings that a profiler can look into, `facts` everything else by name (base
-    units), `system` a description that can be saved as a hardware file. `warnings` are sentences for the reader.
+    `rows` are measurements, `operators` timings that a profiler can look into, `runs` serving benchmarks as wholes,
+    `facts` everything else by name (base units), `system` a description that can be saved as a hardware file.
+    `warnings` are sentences for the reader.
     `usable_for_fit` is False where the file itself shows that its figures mislead.
     """
 
     format: str
     rows: tuple[Row, ...] = ()
     operators: tuple[OperatorTiming, ...] = ()
+    runs: tuple[ServingRun, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=lambda: NO_FACTS)
     system: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()

@@ -8,7 +8,8 @@ from typing import Any, Final
 from perfmodel.errors import MeasurementError
 from perfmodel.measure.importers.base import Context, Imported
 from perfmodel.measure.importers.reading import number_in
-from perfmodel.measure.importers.serving import ServingRun, imported_serving
+from perfmodel.measure.importers.serving import imported_serving
+from perfmodel.measure.serving_run import ServingRun
 
 __all__ = ["block_values", "parse"]
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 from perfmodel.errors import MeasurementError
 from perfmodel.measure.importers.base import Context, Imported
 from perfmodel.measure.importers.reading import csv_grid, number_in, quantity_s
-from perfmodel.measure.importers.serving import ServingRun, imported_serving
+from perfmodel.measure.importers.serving import imported_serving
 from perfmodel.measure.importers.slots import slot_limit
+from perfmodel.measure.serving_run import ServingRun
 
 __all__ = ["column_meaning", "parse"]
 

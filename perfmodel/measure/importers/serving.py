@@ -1,11 +1,11 @@
-"""One serving benchmark in normal form, whatever tool ran it: its rows, its identities, and reasons to distrust it."""
+"""A serving benchmark as measurements: its rows, its derived figures, and reasons to distrust it."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,111 +13,16 @@ from perfmodel.errors import MeasurementError, SpecError, UnknownNameError
 from perfmodel.measure.importers.base import Context, Imported, named_rows
 from perfmodel.measure.physics import implied_prefill_finding
 from perfmodel.measure.row import Row
+from perfmodel.measure.serving_run import ServingRun, share_of
 from perfmodel.specs.catalogue import Catalogue
 
-__all__ = ["ServingRun", "imported_serving", "model_and_scheme", "serving_doubts", "serving_facts"]
+__all__ = ["imported_serving", "model_and_scheme", "serving_doubts", "serving_facts"]
 
 METRICS: Final = ("ttft", "tpot", "itl", "e2e")
 _NAME: Final = re.compile(r"(?:[\w.+-]{1,80}/)?[\w.+-]{1,80}(?<!\.json)(?<!\.yaml)")
 _LITTLE_SLACK: Final = 0.05
 _LITTLE_IDLE: Final = 0.5
 _IDENTITY_SLACK: Final = 0.02
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingRun:
-    """What a client saw. `latency_s` maps (ttft | tpot | itl | e2e, mean | std | p50 | p99 | ...) to seconds.
-
-    Requested lengths are what the client asked for; what it got stands in the totals. `request_rate_per_s` may be
-    infinite: all requests at once, held back only by `max_concurrency`.
-    """
-
-    model: str = ""
-    runtime: str = ""
-    n_prompts: float | None = None
-    completed: float | None = None
-    failed: float | None = None
-    stated_success_frac: float | None = None
-    duration_s: float | None = None
-    total_input_tokens: float | None = None
-    total_output_tokens: float | None = None
-    retokenized_output_tokens: float | None = None
-    requested_input_tokens: float | None = None
-    requested_output_tokens: float | None = None
-    max_concurrency: float | None = None
-    request_rate_per_s: float | None = None
-    requests_per_s: float | None = None
-    output_tokens_per_s: float | None = None
-    peak_concurrency: float | None = None
-    latency_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    acceptance_frac: float | None = None
-    acceptance_length: float | None = None
-    n_drafts: float | None = None
-    n_draft_tokens: float | None = None
-    n_accepted_tokens: float | None = None
-    stated: Mapping[str, Any] = field(default_factory=dict)
-    """Columns that the file states beside the run: tp, device, quantization, ..."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def n_asked(self) -> float | None:
-        """Requests sent, as far as the file tells."""
-        if self.n_prompts is not None:
-            return self.n_prompts
-        return None if self.completed is None or self.failed is None else self.completed + self.failed
-
-    @property
-    def success_frac(self) -> float | None:
-        """Share of requests that succeeded; None where the file does not tell."""
-        asked = self.n_asked
-        if self.stated_success_frac is not None:
-            return self.stated_success_frac
-        return None if not asked or self.completed is None else min(1.0, self.completed / asked)
-
-    @property
-    def mean_input_tokens(self) -> float | None:
-        """Prompt tokens of a finished request: from the totals, else as requested."""
-        return _share(self.total_input_tokens, self.completed) or self.requested_input_tokens
-
-    @property
-    def mean_output_tokens(self) -> float | None:
-        """Generated tokens of a finished request: from the totals, else as requested."""
-        return _share(self.total_output_tokens, self.completed) or self.requested_output_tokens
-
-    @property
-    def finished_per_s(self) -> float | None:
-        """Requests finished per second."""
-        return _share(self.completed, self.duration_s) or self.requests_per_s
-
-    @property
-    def mean_e2e_s(self) -> float | None:
-        """Mean time of a request: as stated, else TTFT and the other tokens at TPOT."""
-        stated = self.latency_s.get(("e2e", "mean"))
-        ttft, tpot = self.latency_s.get(("ttft", "mean")), self.latency_s.get(("tpot", "mean"))
-        if stated or ttft is None or tpot is None or not self.mean_output_tokens:
-            return stated
-        return ttft + (self.mean_output_tokens - 1.0) * tpot
-
-    @property
-    def little_concurrency(self) -> float | None:
-        """Mean number of requests in flight by Little's law: finished per second x mean time of one."""
-        if self.finished_per_s is None or self.mean_e2e_s is None:
-            return None
-        return self.finished_per_s * self.mean_e2e_s
-
-    @property
-    def implied_prefill_tokens_per_s(self) -> float | None:
-        """Prompt tokens per second of the run: prefill was at least this fast if every prompt was read."""
-        return _share(self.total_input_tokens, self.duration_s)
-
-    @property
-    def speculates(self) -> bool:
-        """Whether the run reports accepted draft tokens."""
-        return bool(self.n_drafts or (self.acceptance_length and self.acceptance_length > 1))
-
-
-def _share(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole or not math.isfinite(whole) else part / whole
 
 
 def serving_facts(run: ServingRun) -> dict[str, Any]:
@@ -130,10 +35,10 @@ def serving_facts(run: ServingRun) -> dict[str, Any]:
         "mean_output_tokens": run.mean_output_tokens,
         "little_concurrency": run.little_concurrency,
         "implied_prefill_tokens_per_s": run.implied_prefill_tokens_per_s,
-        "output_tokens_per_s": run.output_tokens_per_s or _share(run.total_output_tokens, run.duration_s),
-        "itl_over_tpot": _share(itl, tpot),
-        "draft_tokens_per_step": _share(run.n_draft_tokens, drafts),
-        "acceptance_frac": _share(run.n_accepted_tokens, run.n_draft_tokens) or run.acceptance_frac,
+        "output_tokens_per_s": run.output_tokens_per_s or share_of(run.total_output_tokens, run.duration_s),
+        "itl_over_tpot": share_of(itl, tpot),
+        "draft_tokens_per_step": share_of(run.n_draft_tokens, drafts),
+        "acceptance_frac": share_of(run.n_accepted_tokens, run.n_draft_tokens) or run.acceptance_frac,
         "acceptance_length": _acceptance_length(run),
         "drafts_plus_accepted": None
         if drafts is None or run.n_accepted_tokens is None
@@ -141,6 +46,7 @@ def serving_facts(run: ServingRun) -> dict[str, Any]:
         "peak_concurrency": run.peak_concurrency,
         "duration_s": run.duration_s,
         "completed": run.completed,
+        "n_prompts": run.n_asked,
         "model": run.model or None,
         **run.extra,
     }
@@ -149,7 +55,7 @@ def serving_facts(run: ServingRun) -> dict[str, Any]:
 
 def _acceptance_length(run: ServingRun) -> float | None:
     """Return tokens gained per verified step: accepted drafts and the one that the model adds itself."""
-    accepted = _share(run.n_accepted_tokens, run.n_drafts)
+    accepted = share_of(run.n_accepted_tokens, run.n_drafts)
     return run.acceptance_length if accepted is None else 1.0 + accepted
 
 
@@ -248,7 +154,7 @@ def _little_doubts(run: ServingRun) -> list[str]:
 
 
 def _identity_doubts(run: ServingRun) -> list[str]:
-    computed = _share(run.total_output_tokens, run.duration_s)
+    computed = share_of(run.total_output_tokens, run.duration_s)
     if computed and run.output_tokens_per_s and abs(computed / run.output_tokens_per_s - 1) > _IDENTITY_SLACK:
         printed = run.output_tokens_per_s
         return [f"output throughput is printed as {printed:.1f} tokens/s, tokens over duration give {computed:.1f}"]
@@ -316,7 +222,7 @@ def _run_rows(run: ServingRun, context: Context, *, status: str, note: str) -> l
             op = "" if stat == "mean" else stat
             rows.append(base.with_columns(metric=f"{metric}_s", value=value, op=op, stderr=error))
     rates = {
-        "output_tokens_per_s": _share(run.total_output_tokens, run.duration_s) or run.output_tokens_per_s,
+        "output_tokens_per_s": share_of(run.total_output_tokens, run.duration_s) or run.output_tokens_per_s,
         "requests_per_s": run.finished_per_s,
     }
     rows += [base.with_columns(metric=metric, value=value) for metric, value in rates.items() if value and value > 0]
@@ -347,4 +253,11 @@ def imported_serving(runs: Sequence[ServingRun], context: Context, format_name: 
         )
     merged = {**(facts[0] if len(facts) == 1 else {}), "runs": tuple(facts)}
     named = named_rows(rows, context, format_name)
-    return Imported(format=format_name, rows=named, facts=merged, warnings=tuple(warnings), usable_for_fit=usable)
+    return Imported(
+        format=format_name,
+        rows=named,
+        runs=tuple(map(_finite, runs)),
+        facts=merged,
+        warnings=tuple(warnings),
+        usable_for_fit=usable,
+    )

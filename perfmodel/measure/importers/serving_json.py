@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from perfmodel.measure.importers.reading import first_of, number_of
-from perfmodel.measure.importers.serving import ServingRun
+from perfmodel.measure.serving_run import ServingRun
 
 __all__ = ["run_from_record", "stated_cells"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from perfmodel.measure.importers.serving import ServingRun
+from perfmodel.measure.serving_run import ServingRun
 
 __all__ = ["SlotLimit", "slot_limit", "slot_wait_s"]
 

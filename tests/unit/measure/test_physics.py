@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from perfmodel.measure.csv_io import write_table
-from perfmodel.measure.importers.serving import ServingRun
 from perfmodel.measure.physics import checked_table, implied_prefill_finding, physics_report, with_suspects
 from perfmodel.measure.row import Row
+from perfmodel.measure.serving_run import ServingRun
 from perfmodel.measure.table import table_from_rows
 from perfmodel.specs.catalogue import Catalogue
 

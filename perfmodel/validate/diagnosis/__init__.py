@@ -1,0 +1,1 @@
+"""What limits a measured run, whether it is normal, and which flag would change it."""
