@@ -28,7 +28,7 @@ from perfmodel.units import NS_PER_S
 if TYPE_CHECKING:
     from perfmodel.measure.request_trace import RequestTrace
 
-__all__ = ["simulate"]
+__all__ = ["drawn_traffic", "objectives", "simulate"]
 
 _USUAL_PROMPTS = 1000
 _MOST_PROMPTS = 10**7
@@ -105,7 +105,7 @@ def simulate(
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
     rng = np.random.default_rng(int(number("--seed", seed, low=0, high=2**53)))
     checked_picture(plot)
-    slo = _objectives(slo_ttft, slo_tpot)
+    slo = objectives(slo_ttft, slo_tpot)
     users = question.batch if question.batch is not None else question.deployment.max_concurrency
     question = replace(question, batch=1.0)
     if trace_file is not None:
@@ -115,7 +115,7 @@ def simulate(
         lengths = f"lengths and arrivals of {trace_file.name}"
     else:
         case = case_of(catalogue, question)
-        trace = _traffic(case.workload, n=n or _USUAL_PROMPTS, rate=rate, burstiness=shape, spread=spread, rng=rng)
+        trace = drawn_traffic(case.workload, n=n or _USUAL_PROMPTS, rate=rate, burstiness=shape, spread=spread, rng=rng)
         lengths = f"{case.workload.input_tokens:g} in, {case.workload.output_tokens:g} out"
     if users is not None:
         trace = trace.closed(int(users))
@@ -141,7 +141,8 @@ def simulate(
         shown(*serving_tables(serving, result, what=what))
 
 
-def _objectives(ttft_ms: str | None, tpot_ms: str | None) -> Slo | None:
+def objectives(ttft_ms: str | None, tpot_ms: str | None) -> Slo | None:
+    """Return the objectives behind two flags in milliseconds, None where neither is given; raises SpecError."""
     if ttft_ms is None and tpot_ms is None:
         return None
     ttft, tpot = (
@@ -175,7 +176,7 @@ def _recorded(path: Path, question: Question, *, n: int | None, rate: float | No
     return trace, (*found.warnings, *notes)
 
 
-def _traffic(
+def drawn_traffic(
     work: Workload, *, n: int, rate: float | None, burstiness: float, spread: float, rng: np.random.Generator
 ) -> Trace:
     """Return the requests that the flags describe."""

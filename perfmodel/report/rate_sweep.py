@@ -72,7 +72,7 @@ def rate_sweep_tables(serving: ServingCase, sweep: RateSweep, *, what: str) -> I
 
     yield Text(f"{setup_text(serving.case)}; {what}; calibration {serving.case.calibration.name}", style="bold")
     table = Table(box=None, pad_edge=False)
-    heads = ("sent/s", "done/s", "tokens/s", *(f"{name[:-2].upper()} p{p}" for name, p in _COLUMNS))
+    heads = ("sent/s", "done/s", *(f"{name[:-2].upper()} p{p}" for name, p in _COLUMNS))
     for head in (*heads, *(("in SLO",) if sweep.slo is not None else ())):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("requests wait for", no_wrap=True)
@@ -95,11 +95,11 @@ def rate_sweep_tables(serving: ServingCase, sweep: RateSweep, *, what: str) -> I
 def _cells(point: RatePoint, *, with_slo: bool) -> list[str]:
     result = point.result
     times = [result.spreads[name].percentiles[p] for name, p in _COLUMNS]
-    cells = [rate(point.requests_per_s), rate(result.requests_per_s), rate(result.output_tokens_per_s)]
+    cells = [rate(point.requests_per_s), rate(result.requests_per_s)]
     cells += ["-" if time is None else time_text(time) for time in times]
     if with_slo:
         cells.append("-" if result.goodput_frac is None else f"{100 * result.goodput_frac:.3g} %")
-    limit = result.binding_limit.replace("_", " ")
+    limit = result.binding_limit
     return [*cells, limit if result.is_stable else f"{limit}, piles up"]
 
 

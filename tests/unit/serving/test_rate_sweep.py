@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from perfmodel.serving.engine import ServingSetup
 from perfmodel.serving.metrics import Slo
 from perfmodel.serving.rate_sweep import RateSweep, rate_sweep
 from perfmodel.serving.scheduler import SchedulerLimits
+from tests.unit.cli_parts import Run, answer
 
 LIMITS = SchedulerLimits(max_num_seqs=1, max_num_batched_tokens=64, max_model_len=100, n_blocks=50)
 SERVICE_S = 0.1
@@ -91,3 +94,38 @@ def test_pictures_have_a_panel_for_each_figure_and_mark_objectives() -> None:
     assert [axes.get_xlabel() for axes in figure.axes] == ["TTFT (s)", "TPOT (s)", "end to end (s)"]
     heights = figure.axes[0].lines[0].get_ydata()
     assert heights[-1] == pytest.approx(100.0)  # type: ignore[index]
+
+
+FLAGS = ("llama-3.1-8b", "a100-80gb-sxm", "--isl", "512", "--osl", "64", "--num-prompts", "200", "--points", "5")
+
+
+def test_the_command_prints_a_line_for_each_rate_and_the_largest_in_the_objectives(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    picture = tmp_path / "knee.png"
+    document = answer(run_cli, "sweep-rate", *FLAGS, "--slo-ttft", "300", "--slo-tpot", "40", "--plot", str(picture))
+    assert len(document["points"]) == 5
+    assert 0 < document["best_requests_per_s"] <= document["highest_requests_per_s"]
+    assert document["knee_requests_per_s"] > 0
+    assert picture.stat().st_size > 10_000
+    ran = run_cli("sweep-rate", *FLAGS)
+    assert "Knee" in ran.out
+    assert "Within objectives" not in ran.out
+    assert len(run_cli("sweep-rate", *FLAGS, "--csv").out.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--rates", "1,0"), "--rates"),
+        (("--rates", "1,x"), "--rates"),
+        (("--points", "1"), "--points"),
+        (("--num-prompts", "1"), "--num-prompts"),
+        (("--slo-share", "0"), "--slo-share"),
+        (("--max-concurrency", "8"), "closed loop"),
+    ],
+)
+def test_flags_that_cannot_be_used(run_cli: Run, flags: tuple[str, ...], words: str) -> None:
+    ran = run_cli("sweep-rate", *FLAGS[:6], *flags)
+    assert ran.code == 2
+    assert words in ran.err
