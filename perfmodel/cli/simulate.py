@@ -16,19 +16,20 @@ from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown, written
 from perfmodel.report.picture import checked_picture
 from perfmodel.report.serving import bench_document, request_rows, serving_document, serving_tables
-from perfmodel.serving.arrivals import Tokens, Trace, gamma_arrivals, simultaneous_arrivals, uniform_lengths
+from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.deployment import serving_case
 from perfmodel.serving.engine import simulated
 from perfmodel.serving.metrics import Slo, serving_result
 from perfmodel.serving.timeline import timeline
+from perfmodel.serving.traffic import Traffic
 from perfmodel.specs.catalogue import Catalogue
-from perfmodel.step.question import Question, Workload, case_of
+from perfmodel.step.question import Question, case_of
 from perfmodel.units import NS_PER_S
 
 if TYPE_CHECKING:
     from perfmodel.measure.request_trace import RequestTrace
 
-__all__ = ["drawn_traffic", "objectives", "simulate"]
+__all__ = ["objectives", "simulate"]
 
 _USUAL_PROMPTS = 1000
 _MOST_PROMPTS = 10**7
@@ -103,7 +104,7 @@ def simulate(
         )
     spread = number("--length-spread", length_spread, low=0.0, high=1.0)
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
-    rng = np.random.default_rng(int(number("--seed", seed, low=0, high=2**53)))
+    seed_number = int(number("--seed", seed, low=0, high=2**53))
     checked_picture(plot)
     slo = objectives(slo_ttft, slo_tpot)
     users = question.batch if question.batch is not None else question.deployment.max_concurrency
@@ -115,7 +116,15 @@ def simulate(
         lengths = f"lengths and arrivals of {trace_file.name}"
     else:
         case = case_of(catalogue, question)
-        trace = drawn_traffic(case.workload, n=n or _USUAL_PROMPTS, rate=rate, burstiness=shape, spread=spread, rng=rng)
+        trace = Traffic(
+            n_requests=n or _USUAL_PROMPTS,
+            input_tokens=case.workload.input_tokens,
+            output_tokens=case.workload.output_tokens,
+            requests_per_s=rate,
+            burstiness=shape,
+            length_spread_frac=spread,
+            seed=seed_number,
+        ).trace()
         lengths = f"{case.workload.input_tokens:g} in, {case.workload.output_tokens:g} out"
     if users is not None:
         trace = trace.closed(int(users))
@@ -174,19 +183,3 @@ def _recorded(path: Path, question: Question, *, n: int | None, rate: float | No
     shared = recorded.shared_prefix_frac
     notes = (f"{100 * shared:.3g} % of prompt blocks repeat an earlier prefix: read again here",) if shared else ()
     return trace, (*found.warnings, *notes)
-
-
-def drawn_traffic(
-    work: Workload, *, n: int, rate: float | None, burstiness: float, spread: float, rng: np.random.Generator
-) -> Trace:
-    """Return the requests that the flags describe."""
-    if rate is None:
-        arrival = simultaneous_arrivals(n)
-    else:
-        arrival = gamma_arrivals(n, requests_per_s=rate, burstiness=burstiness, rng=rng)
-
-    def lengths(tokens: float) -> Tokens:
-        low, high = max(1, round(tokens * (1 - spread))), max(1, round(tokens * (1 + spread)))
-        return uniform_lengths(n, low_tokens=low, high_tokens=high, rng=rng)
-
-    return Trace(arrival, lengths(work.input_tokens), lengths(work.output_tokens))

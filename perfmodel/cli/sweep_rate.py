@@ -6,19 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from perfmodel.cli.estimate import remedy_schemes
 from perfmodel.cli.flags import Csv, Json, number, whole
 from perfmodel.cli.options import asking
-from perfmodel.cli.simulate import drawn_traffic, objectives
+from perfmodel.cli.simulate import objectives
 from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.picture import checked_picture
 from perfmodel.report.rate_sweep import rate_sweep_document, rate_sweep_rows, rate_sweep_tables
 from perfmodel.serving.deployment import serving_case
 from perfmodel.serving.rate_sweep import rate_sweep
+from perfmodel.serving.traffic import Traffic
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.question import Question, case_of
 
@@ -82,13 +82,22 @@ def sweep_rate(
     spread = number("--length-spread", length_spread, low=0.0, high=1.0)
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
     share = number("--slo-share", slo_share, low=1e-3, high=1.0)
-    rng = np.random.default_rng(int(number("--seed", seed, low=0, high=2**53)))
+    drawn_from = int(number("--seed", seed, low=0, high=2**53))
     checked_picture(plot)
     slo = objectives(slo_ttft, slo_tpot)
     if question.batch is not None or question.deployment.max_concurrency is not None:
         raise SpecError("a closed loop has no rate to sweep", where="--max-concurrency", expected="none")
     case = case_of(catalogue, replace(question, batch=1.0))
-    trace = drawn_traffic(case.workload, n=n, rate=1.0, burstiness=shape, spread=spread, rng=rng)
+    work = case.workload
+    trace = Traffic(
+        n_requests=n,
+        input_tokens=work.input_tokens,
+        output_tokens=work.output_tokens,
+        requests_per_s=1.0,
+        burstiness=shape,
+        length_spread_frac=spread,
+        seed=drawn_from,
+    ).trace()
     serving = serving_case(case, trace, policy=policy, schemes=remedy_schemes(catalogue))
     with progress("simulate", n * (len(stated) or n_points)) as advance:
         sweep = rate_sweep(
@@ -101,7 +110,6 @@ def sweep_rate(
             slo_frac=share,
             told=advance,
         )
-    work = case.workload
     what = f"{n} requests of {work.input_tokens:g} in, {work.output_tokens:g} out at each rate"
     if plot is not None:
         from perfmodel.report.latency_plot import save_rate_sweep

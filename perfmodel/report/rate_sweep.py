@@ -10,6 +10,7 @@ from perfmodel.report.notes import note_parts, rate
 from perfmodel.serving.deployment import ServingCase
 from perfmodel.serving.metrics import DEFINITIONS
 from perfmodel.serving.rate_sweep import KNEE_FACTOR, RatePoint, RateSweep
+from perfmodel.serving.result_row import result_row
 from perfmodel.units import time_text
 
 if TYPE_CHECKING:
@@ -23,26 +24,7 @@ _COLUMNS = (("ttft_s", 50), ("ttft_s", 95), ("tpot_s", 50), ("tpot_s", 95), ("e2
 def rate_sweep_rows(sweep: RateSweep) -> Iterator[dict[str, Any]]:
     """Yield a row for each rate, with stable keys in base units."""
     for point in sweep.points:
-        result = point.result
-        row: dict[str, Any] = {
-            "request_rate_per_s": point.requests_per_s,
-            "requests_per_s": result.requests_per_s,
-            "output_tokens_per_s": result.output_tokens_per_s,
-        }
-        for name in ("ttft_s", "tpot_s", "e2e_s"):
-            spread = result.spreads[name]
-            row[f"{name}_mean"] = spread.mean
-            row |= {f"{name}_p{p}": value for p, value in spread.percentiles.items()}
-        yield row | {
-            "goodput_requests_per_s": result.goodput_requests_per_s,
-            "goodput_frac": result.goodput_frac,
-            "mean_decoding_seqs": result.usage.mean_decoding,
-            "kv_used_frac": result.usage.kv_used_frac,
-            "n_preemptions": result.n_preemptions,
-            "binding_limit": result.binding_limit,
-            "is_stable": result.is_stable,
-            "growth_requests_per_s": result.growth_requests_per_s,
-        }
+        yield {"request_rate_per_s": point.requests_per_s, **result_row(point.result)}
 
 
 def rate_sweep_document(serving: ServingCase, sweep: RateSweep) -> dict[str, Any]:

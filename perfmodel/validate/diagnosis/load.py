@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
-import numpy as np
-
 from perfmodel.errors import MeasurementError
 from perfmodel.measure.serving_run import ServingRun
-from perfmodel.serving.arrivals import Trace, fixed_lengths, gamma_arrivals, simultaneous_arrivals
+from perfmodel.serving.arrivals import Trace
+from perfmodel.serving.traffic import Traffic
 
 __all__ = ["Load", "load_of"]
 
@@ -34,16 +33,15 @@ class Load:
 
     def trace(self, *, seed: int = 0) -> Trace:
         """Return traffic that repeats the load."""
-        n = self.n_requests
-        if self.requests_per_s is None:
-            arrival = simultaneous_arrivals(n)
-        else:
-            rng = np.random.default_rng(seed)
-            rate, shape = self.requests_per_s, self.burstiness
-            arrival = gamma_arrivals(n, requests_per_s=rate, burstiness=shape, rng=rng)
-        inputs, outputs = (fixed_lengths(n, tokens=t) for t in (self.input_tokens, self.output_tokens))
-        trace = Trace(arrival, inputs, outputs)
-        return trace if self.max_in_flight is None else trace.closed(self.max_in_flight)
+        return Traffic(
+            n_requests=self.n_requests,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            requests_per_s=self.requests_per_s,
+            burstiness=self.burstiness,
+            max_in_flight=self.max_in_flight,
+            seed=seed,
+        ).trace()
 
 
 def load_of(run: ServingRun, *, input_tokens: float | None = None, output_tokens: float | None = None) -> Load:
