@@ -16,6 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from perfmodel.errors import Fault, SpecError
+from perfmodel.serving.prefix_cache import Prefixes
 from perfmodel.units import NS_PER_S
 
 __all__ = [
@@ -44,7 +45,8 @@ class Trace:
     """Requests in order of arrival; raises SpecError for what cannot be served by anything.
 
     With `max_in_flight` a request is sent once it is due and one of so many users is free; its arrival counts from
-    then. `think_ns`: how long the user who got the i-th request waits after its answer.
+    then. `think_ns`: how long the user who got the i-th request waits after its answer. `priority`: the lowest number
+    is served first, where the scheduler heeds it. `prefixes`: what prompts have in common.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -52,6 +54,8 @@ class Trace:
     output_tokens: Tokens
     max_in_flight: int | None = None
     think_ns: NDArray[np.int64] | None = None
+    priority: NDArray[np.int64] | None = None
+    prefixes: Prefixes | None = None
 
     def __post_init__(self) -> None:
         faults = [*self._shape_faults()]
@@ -86,6 +90,11 @@ class Trace:
         """Mean rate of arrival; None for all at once and for a closed loop."""
         return (len(self) - 1) * NS_PER_S / self.span_ns if self.is_open and self.span_ns > 0 else None
 
+    @property
+    def priorities(self) -> list[int]:
+        """The priority of each request; 0 for all where none is stated."""
+        return [0] * len(self) if self.priority is None else [int(p) for p in self.priority]
+
     def scaled(self, rate_factor: float) -> Trace:
         """Return the trace with requests coming `rate_factor` times as fast."""
         if not (isfinite(rate_factor) and rate_factor > 0):
@@ -94,13 +103,19 @@ class Trace:
 
     def cut(self, n_requests: int) -> Trace:
         """Return the first `n_requests` requests."""
-        think_ns = None if self.think_ns is None else self.think_ns[:n_requests]
+        return self.picked(slice(0, n_requests))
+
+    def picked(self, which: slice | NDArray[np.int64]) -> Trace:
+        """Return some of the requests."""
+        think_ns, priority, prefixes = self.think_ns, self.priority, self.prefixes
         return Trace(
-            self.arrival_ns[:n_requests],
-            self.input_tokens[:n_requests],
-            self.output_tokens[:n_requests],
+            self.arrival_ns[which],
+            self.input_tokens[which],
+            self.output_tokens[which],
             self.max_in_flight,
-            think_ns,
+            None if think_ns is None else think_ns[which],
+            None if priority is None else priority[which],
+            None if prefixes is None else prefixes.picked(which),
         )
 
     def closed(self, n_users: int, *, think_ns: NDArray[np.int64] | None = None) -> Trace:
@@ -116,6 +131,7 @@ class Trace:
             "input_tokens": self.input_tokens,
             "output_tokens": self.output_tokens,
             "think_ns": self.think_ns,
+            "priority": self.priority,
         }
         faults = []
         for name, column in columns.items():
@@ -125,6 +141,8 @@ class Trace:
                 faults.append(Fault(name, f"shape {column.shape}", f"one figure for each of {n} requests"))
             elif column.dtype != np.int64:
                 faults.append(Fault(name, str(column.dtype), "int64", "Round times to whole nanoseconds."))
+        if self.prefixes is not None and len(self.prefixes.group) != n:
+            faults.append(Fault("prefixes", f"of {len(self.prefixes.group)} requests", f"of all {n}"))
         return faults
 
     def _order_faults(self) -> list[Fault]:

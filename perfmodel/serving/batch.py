@@ -1,22 +1,17 @@
-"""The requests that run: who decodes, what they attend to, which blocks they hold, who is preempted.
-
-Nothing here is done token by token. All decoding sequences advance together, so each is known by the tick (decode step)
-at which it joined; block needs repeat with the block size, so that they are kept as one count for each remainder.
-"""
+"""The requests that run on one replica: who is admitted, which blocks are held, who is preempted, and how."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from perfmodel.serving.kv_cache import BlockPool
-from perfmodel.serving.scheduler import Limit, Queue, SchedulerLimits
+from perfmodel.serving.decoding import ONE_TOKEN, BlockRule, Decoding, Pace
+from perfmodel.serving.kv_cache import Pool
+from perfmodel.serving.queues import Queue, Victims
+from perfmodel.serving.scheduler import Limit, SchedulerLimits
 
-__all__ = ["Batch", "Chunk"]
-
-_STALE_AT_MOST: Final = 1000
-"""Finished requests that the list of the newest may still hold beside four for each running one."""
+__all__ = ["Batch", "Chunk", "Elsewhere", "HostPool"]
 
 
 class Chunk(NamedTuple):
@@ -28,126 +23,188 @@ class Chunk(NamedTuple):
     is_last: bool
 
 
-class _Decoding(NamedTuple):
-    """A decoding sequence: `n_cached` tokens and `n_emitted` outputs when it joined at a tick, the tick of its end."""
+class Elsewhere(NamedTuple):
+    """A waiting request whose KV cache is not lost: in host memory (so many blocks), or sent by a prefill replica."""
 
-    joined: int
     n_cached: int
     n_emitted: int
-    end: int
+    host_blocks: int
+
+
+@dataclass(slots=True)
+class HostPool:
+    """Room in host memory for the blocks of preempted requests."""
+
+    n_blocks: int
+    used: int = 0
+
+    def took(self, n_blocks: int) -> bool:
+        """Take room for so many blocks; return whether there was."""
+        if self.used + n_blocks > self.n_blocks:
+            return False
+        self.used += n_blocks
+        return True
 
 
 class Batch:
     """What runs on one replica, with its queue and its KV pool.
 
-    `n_seqs` decode and hold `context` cached tokens together. `cut_request` is the one prompt that was cut (-1: none);
-    it is always the newest, since it was cut for want of budget.
+    `cut_request` is the one prompt that was cut for want of budget (-1: none). `n_moved` are the blocks that go to or
+    come from host memory before the next step.
     """
 
     __slots__ = (
-        "_counts",
         "_cut_done",
         "_cut_total",
-        "_decoding",
-        "_ends",
         "_inputs",
-        "_newest",
+        "_is_fed",
         "_outputs",
-        "_reserved_blocks",
+        "_victims",
+        "asked_tokens",
         "chunks",
-        "context",
         "cut_request",
+        "decoding",
+        "elsewhere",
+        "found_tokens",
         "held_before_ends",
+        "host",
         "limit",
         "limits",
         "n_emitted_before",
+        "n_moved",
+        "n_over",
         "n_running",
-        "n_seqs",
         "pool",
         "preempted",
         "queue",
-        "tick",
+        "rejoined",
+        "rule",
     )
 
     def __init__(
-        self, limits: SchedulerLimits, queue: Queue, *, input_tokens: Sequence[int], output_tokens: Sequence[int]
+        self,
+        limits: SchedulerLimits,
+        queue: Queue,
+        pool: Pool,
+        victims: Victims,
+        *,
+        input_tokens: Sequence[int],
+        output_tokens: Sequence[int],
+        pace: Pace = ONE_TOKEN,
+        host_blocks: int = 0,
     ) -> None:
-        self.limits, self.queue = limits, queue
-        self.pool = BlockPool(limits.n_blocks, block_tokens=limits.block_tokens)
+        self.limits, self.queue, self.pool, self._victims = limits, queue, pool, victims
+        self.rule: BlockRule = limits.block_rule
+        self.decoding = Decoding(self.rule, pace)
+        self.host = HostPool(host_blocks)
         self.chunks: list[Chunk] = []
         self.limit = Limit.ARRIVAL_RATE
         self.held_before_ends = 0
         """Blocks held at the end of the last steps, before those that were done gave theirs back."""
+        self.n_over = 0
+        """Tokens of the last steps beyond the end of those that were done."""
         self.preempted: list[int] = []
+        self.rejoined: list[int] = []
+        """Requests that decode again since the last step without reading anything."""
         self.n_emitted_before: dict[int, int] = {}
-        self.n_seqs = self.n_running = self.context = self.tick = 0
+        self.elsewhere: dict[int, Elsewhere] = {}
+        self.n_running = self.n_moved = 0
+        self.asked_tokens = self.found_tokens = 0
+        """Prompt tokens of first admissions, and those of them that were cached."""
         self.cut_request = -1
         self._cut_done = self._cut_total = 0
-        self._counts = [0] * limits.block_tokens
-        self._decoding: dict[int, _Decoding] = {}
-        self._ends: list[tuple[int, int]] = []
-        self._newest: list[int] = []
+        self._is_fed = False
         self._inputs, self._outputs = input_tokens, output_tokens
-        reserved = limits.preallocated_tokens
-        self._reserved_blocks = -(-reserved // limits.block_tokens) if reserved else 0
-
-    def _blocks(self, n_tokens: int) -> int:
-        return self._reserved_blocks or -(-n_tokens // self.pool.block_tokens)
 
     # Prompts.
 
     def head_tokens(self) -> int:
         """Return how many tokens the next request of the queue has to read."""
         request = self.queue.head()
-        return self._inputs[request] + self.n_emitted_before.get(request, 0) - self._found(request)
+        if request in self.elsewhere:
+            return 1 + self.decoding.n_drafted
+        total = self._inputs[request] + self.n_emitted_before.get(request, 0)
+        return total - self._found(request, total)
 
-    def _found(self, request: int) -> int:
-        """Return the tokens of a preempted request that are still cached, in whole blocks, all but the last token."""
-        if request not in self.n_emitted_before or not self.limits.keeps_prefix:
+    def _found(self, request: int, total: int) -> int:
+        """Return the tokens of a request that are cached, in whole blocks, all but the last token."""
+        if not (self.pool.shares or (request in self.n_emitted_before and self.limits.finds_again)):
             return 0
         block = self.pool.block_tokens
-        total = self._inputs[request] + self.n_emitted_before[request]
-        return min(self.pool.found(request), (total - 1) // block) * block
+        return self.pool.found(request, (total - 1) // block) * block
 
-    def admitted(self, budget: int | None) -> int:
-        """Admit the next request and return how many tokens of it the step reads; 0 where it has no room.
+    def admitted(self, budget: int | None) -> int | None:
+        """Admit the next request and return how many tokens of it the step takes; None where it has no room.
 
         Without a budget the whole prompt is read.
         """
-        request = self.queue.head()
+        request, pool = self.queue.head(), self.pool
+        if request in self.elsewhere:
+            return self._rejoined(request)
         total, cached = self._inputs[request], 0
-        if request in self.n_emitted_before:
-            total, cached = total + self.n_emitted_before[request], self._found(request)
+        is_first = request not in self.n_emitted_before
+        if pool.shares or not is_first:
+            total += self.n_emitted_before.get(request, 0)
+            cached = self._found(request, total)
         n_tokens = total - cached
         if budget is not None and n_tokens > budget:
             n_tokens = budget
-        blocks = self._blocks(cached + n_tokens)
-        wanted = self._blocks(total) if self.limits.reserves_prompt else blocks
-        if wanted + self.limits.watermark_blocks > self.pool.free:
-            return 0
-        self.queue.pop()
-        found = cached // self.pool.block_tokens
-        self.pool.reclaim(request, found)
-        self.pool.take(blocks - found)
-        self.n_running += 1
-        self._newest.append(request)
         is_last = cached + n_tokens == total
+        blocks = self.decoding.held(total) if is_last else self.rule.blocks(cached + n_tokens)
+        wanted = self.decoding.held(total) if self.limits.reserves_prompt else blocks
+        found = cached // pool.block_tokens
+        if wanted - pool.already_held(request, found) + self.limits.watermark_blocks > pool.free:
+            return None
+        self.queue.pop()
+        pool.reclaim(request, found)
+        pool.take(blocks - found)
+        if pool.shares:
+            pool.wrote(request, (cached + n_tokens) // pool.block_tokens)
+            if is_first:
+                self.asked_tokens += total
+                self.found_tokens += cached
+        self.n_running += 1
+        self._victims.add(request)
         self.chunks.append(Chunk(request, cached, n_tokens, is_last))
         if not is_last:
             self.cut_request, self._cut_done, self._cut_total = request, cached + n_tokens, total
         return n_tokens
 
+    def _rejoined(self, request: int) -> int | None:
+        """Let a request decode on whose KV cache lies elsewhere; return its tokens of the step, None without room."""
+        kept, decoding = self.elsewhere[request], self.decoding
+        n_first = decoding.tokens_of(1)
+        room = decoding.held(kept.n_cached + n_first)
+        others = 0 if self._is_fed else decoding.need(after=0, n_tokens=n_first)
+        if room + others + self.limits.watermark_blocks > self.pool.free:
+            return None
+        self.queue.pop()
+        del self.elsewhere[request]
+        self.host.used -= kept.host_blocks
+        self.n_moved += kept.host_blocks
+        self.pool.take(room if self._is_fed else decoding.held(kept.n_cached))
+        n_left = self._outputs[request] - kept.n_emitted
+        decoding.join(request, n_cached=kept.n_cached, n_emitted=kept.n_emitted, n_left=n_left)
+        self.n_running += 1
+        self._victims.add(request)
+        self.rejoined.append(request)
+        return 1 + decoding.n_drafted
+
     def cut_prompt_continued(self, budget: int) -> int:
         """Read on in the prompt that was cut; return how many tokens, 0 where it was preempted for want of blocks."""
         request, done = self.cut_request, self._cut_done
         n_tokens = min(self._cut_total - done, budget)
-        blocks = self._blocks(done + n_tokens) - self._blocks(done)
-        if blocks > self.pool.free:
-            self._preempt_newest()
-            return 0
+        is_last = done + n_tokens == self._cut_total
+        after = self.decoding.held(self._cut_total) if is_last else self.rule.blocks(done + n_tokens)
+        blocks = after - self.rule.blocks(done)
+        while blocks > self.pool.free:
+            self._preempt_one()
+            if self.cut_request < 0:
+                return 0
         self.pool.take(blocks)
         self._cut_done = done + n_tokens
-        is_last = self._cut_done == self._cut_total
+        if self.pool.shares:
+            self.pool.wrote(request, self._cut_done // self.pool.block_tokens)
         self.chunks.append(Chunk(request, done, n_tokens, is_last))
         if is_last:
             self.cut_request = -1
@@ -159,114 +216,99 @@ class Batch:
         n_emitted = self.n_emitted_before.pop(request, 0) + 1
         n_left = self._outputs[request] - n_emitted
         if n_left == 0:
-            self.pool.give(self._blocks(total))
-            self.n_running -= 1
+            self._ended(request, total)
             return True
-        self._decoding[request] = _Decoding(self.tick, total, n_emitted, self.tick + n_left)
-        self._counts[(self.tick - total) % self.pool.block_tokens] += 1
-        self.n_seqs += 1
-        self.context += total
-        heappush(self._ends, (self.tick + n_left, request))
+        self.decoding.join(request, n_cached=total, n_emitted=n_emitted, n_left=n_left)
         return False
+
+    def _ended(self, request: int, n_cached: int) -> None:
+        blocks = self.decoding.held(n_cached)
+        if self.pool.shares:
+            self.pool.give_done(request, blocks, n_whole=n_cached // self.pool.block_tokens)
+        else:
+            self.pool.give(blocks)
+        self._victims.remove(request)
+        self.n_running -= 1
 
     # Decoding.
 
     def blocks_for_decode(self) -> bool:
         """Take the blocks that the next decode step needs; return whether requests were preempted for it."""
-        if self._reserved_blocks:
-            return False
-        place = self.tick % self.pool.block_tokens
-        counts = self._counts
+        decoding, pool = self.decoding, self.pool
+        n_tokens = decoding.tokens_of(1)
         any_preempted = False
-        while counts[place] > self.pool.free:
-            self._preempt_newest()
+        while (blocks := decoding.need(after=0, n_tokens=n_tokens)) > pool.free:
+            self._preempt_one()
             any_preempted = True
-        self.pool.take(counts[place])
+        pool.take(blocks)
+        self._is_fed = True
         return any_preempted
 
-    def steps_to_end(self) -> int:
-        """Return the decode steps until the next sequence has all of its tokens."""
-        ends, decoding = self._ends, self._decoding
-        while True:
-            end, request = ends[0]
-            found = decoding.get(request)
-            if found is not None and found.end == end:
-                return end - self.tick
-            heappop(ends)
-
-    def steps_with_blocks(self, n_most: int) -> int:
-        """Return how many decode steps, up to `n_most`, can follow each other before blocks run out.
+    def steps_to_event(self) -> int:
+        """Return how many decode steps can follow each other before one ends or blocks run out.
 
         The blocks of the first were taken already.
         """
-        block, n, free = self.pool.block_tokens, self.n_seqs, self.pool.free
-        if self._reserved_blocks or n * ((n_most - 1) // block + 1) <= free:
-            return n_most
-        n_cycles, left = divmod(free, n)
-        n_steps = n_cycles * block
-        while n_steps < n_most and self._counts[(self.tick + n_steps + 1) % block] <= left:
-            n_steps += 1
-            left -= self._counts[(self.tick + n_steps) % block]
-        return min(n_most, n_steps + 1)
+        return self.decoding.steps_with(self.pool.free, self.decoding.steps_to_event())
 
     def decoded(self, n_steps: int) -> list[int]:
         """Advance all decoding sequences, taking blocks for every step but the first; return those that are done.
 
         No steps: only prompts are read.
         """
-        if n_steps > 1 and not self._reserved_blocks:
-            block, counts = self.pool.block_tokens, self._counts
-            n_cycles, rest = divmod(n_steps - 1, block)
-            start = (self.tick + 1) % block
-            over = start + rest - block
-            n_blocks = sum(counts[start : start + rest]) + (sum(counts[:over]) if over > 0 else 0)
-            self.pool.take(n_cycles * self.n_seqs + n_blocks)
-        self.tick += n_steps
-        self.context += n_steps * self.n_seqs
+        decoding = self.decoding
+        self._is_fed = False
+        if not n_steps:
+            self.held_before_ends = self.pool.used
+            self.n_over = 0
+            return []
+        if n_steps > 1:
+            first = decoding.tokens_of(1)
+            self.pool.take(decoding.need(after=first, n_tokens=decoding.tokens_of(n_steps) - first))
+        done, n_back = decoding.advance(n_steps)
+        if n_back:
+            self.pool.give(n_back)
         self.held_before_ends = self.pool.used
-        done: list[int] = []
-        ends, tick = self._ends, self.tick
-        while ends and ends[0][0] <= tick:
-            end, request = heappop(ends)
-            found = self._decoding.get(request)
-            if found is not None and found.end == end:
-                self.pool.give(self._blocks(self._removed(request)))
-                done.append(request)
-        if done and not self.chunks and len(self._newest) > 4 * self.n_running + _STALE_AT_MOST:
-            self._newest = [r for r in self._newest if r in self._decoding]
+        self.n_over = 0
+        for request in done:
+            self.n_over += decoding.n_emitted(request) - self._outputs[request]
+            self._ended(request, decoding.leave(request))
         return done
 
-    def _removed(self, request: int) -> int:
-        """Take a sequence out of decoding and return its cached tokens."""
-        found = self._decoding.pop(request)
-        n_cached = found.n_cached + self.tick - found.joined
-        self._counts[(found.joined - found.n_cached) % self.pool.block_tokens] -= 1
-        self.n_seqs -= 1
+    def _preempt_one(self) -> None:
+        """Take the blocks of the request that gives way, and put it back: to be read again, or to be fetched."""
+        request = self._victims.pop()
         self.n_running -= 1
-        self.context -= n_cached
-        return n_cached
-
-    def _preempt_newest(self) -> None:
-        """Give back the blocks of the newest request and put it before the queue: it reads all of its tokens again."""
-        if self.cut_request >= 0:
-            request, n_cached = self.cut_request, self._cut_done
-            self.cut_request = -1
-            self._newest.pop()
-            self.n_running -= 1
+        if request == self.cut_request:
+            n_cached = self._cut_done
+            blocks, self.cut_request = self.rule.blocks(n_cached), -1
             self.n_emitted_before.setdefault(request, 0)
         else:
-            request = self._newest.pop()
-            while request not in self._decoding:
-                request = self._newest.pop()
-            found = self._decoding[request]
-            self.n_emitted_before[request] = found.n_emitted + self.tick - found.joined
-            n_cached = self._removed(request)
-        self.pool.give_kept(request, self._blocks(n_cached), n_whole=n_cached // self.pool.block_tokens)
+            n_emitted = self.decoding.n_emitted(request)
+            n_cached = self.decoding.leave(request)
+            blocks = self.decoding.held(n_cached)
+            if self.host.took(blocks):
+                self.n_moved += blocks
+                self.elsewhere[request] = Elsewhere(n_cached, n_emitted, blocks)
+            else:
+                self.n_emitted_before[request] = n_emitted
+        if self.limits.finds_again or self.pool.shares:
+            self.pool.give_kept(request, blocks, n_whole=n_cached // self.pool.block_tokens)
+        else:
+            self.pool.give(blocks)
+        if request in self.rejoined:
+            self.rejoined.remove(request)
         self.queue.put_back(request)
         self.preempted.append(request)
         self.limit = Limit.KV_CAPACITY
 
+    def running(self) -> list[int]:
+        """Return all requests that run, the one whose prompt is cut included."""
+        cut = [self.cut_request] if self.cut_request >= 0 else []
+        return [*self.decoding.seqs, *cut]
+
     def held_blocks(self) -> int:
-        """Return the blocks of all running requests, counted one by one: equal to `pool.used` between steps."""
-        held = [self._blocks(d.n_cached + self.tick - d.joined) for d in self._decoding.values()]
-        return sum(held) + (self._blocks(self._cut_done) if self.cut_request >= 0 else 0)
+        """Return the blocks of all running requests, counted one by one: `pool.used` if none is shared."""
+        decoding = self.decoding
+        held = [decoding.held(d.n_cached + decoding.tick - d.joined) for d in decoding.seqs.values()]
+        return sum(held) + (self.rule.blocks(self._cut_done) if self.cut_request >= 0 else 0)

@@ -24,10 +24,12 @@ class Clock(Protocol):
     def decode_ns(self, n_seqs: int, context_tokens: int) -> int:
         """Return the time of one step that only decodes, at least 1."""
 
-    def decode_run(self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int) -> tuple[int, int]:
+    def decode_run(
+        self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int, per_step: int = 1
+    ) -> tuple[int, int]:
         """Return (steps, time) of the fewest decode steps that last `until_ns` or longer, from 1 to `n_most` steps.
 
-        The context grows by `n_seqs` tokens a step.
+        Each sequence grows by `per_step` tokens a step.
         """
 
     def mixed_ns(self, n_seqs: int, context_tokens: int, *, prompt_tokens: int, pairs: int) -> int:
@@ -50,7 +52,15 @@ class FixedClock:
         """Return the time of one decode step."""
         return self.decode_step_ns
 
-    def decode_run(self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int) -> tuple[int, int]:  # noqa: ARG002
+    def decode_run(
+        self,
+        n_seqs: int,  # noqa: ARG002
+        context_tokens: int,  # noqa: ARG002
+        *,
+        n_most: int,
+        until_ns: int,
+        per_step: int = 1,  # noqa: ARG002
+    ) -> tuple[int, int]:
         """Return (steps, time) of a run of decode steps."""
         n = min(n_most, max(1, -(-until_ns // self.decode_step_ns)))
         return n, n * self.decode_step_ns
@@ -70,11 +80,13 @@ class Stepwise:
         """Return the time of one decode step."""
         return self.clock.decode_ns(n_seqs, context_tokens)
 
-    def decode_run(self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int) -> tuple[int, int]:
+    def decode_run(
+        self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int, per_step: int = 1
+    ) -> tuple[int, int]:
         """Return (steps, time) of a run, one step after the other."""
         n_steps = time_ns = 0
         while n_steps < n_most and (n_steps == 0 or time_ns < until_ns):
-            time_ns += self.clock.decode_ns(n_seqs, context_tokens + n_steps * n_seqs)
+            time_ns += self.clock.decode_ns(n_seqs, context_tokens + n_steps * n_seqs * per_step)
             n_steps += 1
         return n_steps, time_ns
 
@@ -141,10 +153,12 @@ class TableClock:
         i = min(max(bisect_right(x, context_tokens) - 1, 0), len(x) - 2)
         return y[i] + (context_tokens - x[i]) * (y[i + 1] - y[i]) // (x[i + 1] - x[i])
 
-    def decode_run(self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int) -> tuple[int, int]:
+    def decode_run(
+        self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int, per_step: int = 1
+    ) -> tuple[int, int]:
         """Return (steps, time) of a run of decode steps, stretch by stretch of the table."""
         x, y = self._row(n_seqs)
-        last = len(x) - 2
+        last, grown = len(x) - 2, n_seqs * per_step
         i = min(max(bisect_right(x, context_tokens) - 1, 0), last)
         n_done = done_ns = 0
         while True:
@@ -153,17 +167,17 @@ class TableClock:
             off = context_tokens - x0
             n = n_most - n_done
             if i < last:
-                n = min(n, -(-(dx - off) // n_seqs))
+                n = min(n, -(-(dx - off) // grown))
             wanted = until_ns - done_ns
             first = y0 + off * dy // dx
             if first * n > wanted > 0:
                 # A straight line reaches `wanted` where n first + growth n^2 / 2 = wanted.
-                growth = n_seqs * dy / dx
+                growth = grown * dy / dx
                 root = sqrt(max(float(first) * first + 2.0 * growth * wanted, 0.0))
                 n = min(n, max(1, ceil(2.0 * wanted / (first + root))))
             elif wanted <= 0:
                 n = 1
-            step, b = n_seqs * dy, off * dy
+            step, b = grown * dy, off * dy
             time_ns = first if n == 1 else n * y0 + floor_sum(n, dx, step, b)
             # The estimate may be a step off: put right in whole numbers.
             while n > 1 and time_ns - (final := y0 + (b + (n - 1) * step) // dx) >= wanted:
@@ -171,7 +185,7 @@ class TableClock:
             n_done, done_ns = n_done + n, done_ns + time_ns
             if n_done >= n_most or done_ns >= until_ns:
                 return n_done, done_ns
-            context_tokens += n * n_seqs
+            context_tokens += n * grown
             while i < last and context_tokens >= x[i + 1]:
                 i += 1
 

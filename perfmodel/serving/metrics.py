@@ -28,7 +28,8 @@ PERCENTILES: Final = (50, 90, 95, 99)
 DEFINITIONS: Final[Mapping[str, str]] = {
     "ttft_s": "from when a request is sent to the end of the step that gives its first token; waiting is in it",
     "tpot_s": "(last token - first token) / (output tokens - 1) of each request; requests of one token have none",
-    "itl_s": "time between two tokens of one request, over all tokens; steps between two events count as their mean",
+    "itl_s": "time between two tokens of one request, over all tokens; steps between two events count as their mean, "
+    "the tokens of one speculative step as one",
     "e2e_s": "from when a request is sent to its last token",
     "queue_s": "from when a request is sent to the start of the first step that reads of its prompt",
     "percentiles": "linear between the two nearest requests; of ITL: the least gap that so many tokens do not exceed",
@@ -232,12 +233,12 @@ def _itl(run: Run) -> Spread:
 def _usage(run: Run, duration_ns: int) -> Usage:
     limits, total_ns = run.setup.limits, max(duration_ns * len(run.segments), 1)
     waiting_ns: Counter[int] = Counter()
-    busy_ns = n_tokens = n_steps = prompts = most = 0
+    busy_ns = n_seq_steps = n_steps = prompts = most = 0
     kv_ns = 0.0
     for s in run.segments:
         busy_ns += int(s.duration_ns.sum())
         kv_ns += float(s.used_blocks @ s.duration_ns.astype(np.float64))
-        n_tokens += int((s.n_decoding * s.n_steps).sum())
+        n_seq_steps += int((s.n_decoding * s.n_steps).sum())
         n_steps += int(s.n_steps[s.n_decoding > 0].sum())
         prompts += int(s.prompt_tokens.sum())
         most = max(most, int(s.used_blocks.max(initial=0)))
@@ -246,7 +247,7 @@ def _usage(run: Run, duration_ns: int) -> Usage:
     waiting_ns[Limit.ARRIVAL_RATE] += total_ns - busy_ns
     return Usage(
         busy_frac=busy_ns / total_ns,
-        mean_decoding=n_tokens / n_steps if n_steps else 0.0,
+        mean_decoding=n_seq_steps / n_steps if n_steps else 0.0,
         kv_used_frac=kv_ns / total_ns / limits.n_blocks,
         kv_used_most_frac=most / limits.n_blocks,
         prompt_tokens_read=prompts,
@@ -274,7 +275,7 @@ def _growth(run: Run, served: NDArray[np.bool_]) -> float | None:
 def _checks(run: Run, served: NDArray[np.bool_], duration_ns: int, output_tokens: int) -> Checks:
     n = int(served.sum())
     e2e_ns = int((run.finish_ns - run.sent_ns)[served].sum())
-    gaps = sum(int((s.n_decoding * s.n_steps - s.n_late).sum()) for s in run.segments) + int(run.late_gaps[:, 1].sum())
+    gaps = sum(int((s.output_tokens - s.n_late).sum()) for s in run.segments) + int(run.late_gaps[:, 1].sum())
     return Checks(
         mean_in_system=run.in_system_ns / duration_ns if duration_ns else 0.0,
         rate_times_e2e=e2e_ns / duration_ns if duration_ns else 0.0,

@@ -1,4 +1,4 @@
-"""Which requests the next step serves: policies behind one protocol, and the queue they take from.
+"""Which requests the next step serves: policies behind one protocol.
 
 A policy looks at a `Batch`, admits from its queue, preempts where blocks run out, and leaves in `batch.chunks` the
 prompt pieces of the next step. It returns whether the decoding sequences take part. Sources: vLLM V1 Scheduler.schedule
@@ -8,29 +8,24 @@ watermark), Orca and FasterTransformer (iteration-level and static batching).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from perfmodel.errors import Fault, SpecError
+from perfmodel.serving.decoding import BlockRule
 
 if TYPE_CHECKING:
     from perfmodel.serving.batch import Batch
 
 __all__ = [
     "POLICIES",
-    "ArrivalOrder",
     "Limit",
     "MixedBatching",
     "Policy",
     "PolicyName",
     "PrefillFirst",
-    "Queue",
     "SchedulerLimits",
-    "ShortestFirst",
     "StaticBatching",
     "policy_of",
 ]
@@ -56,6 +51,8 @@ class SchedulerLimits:
     be cut over steps. `preallocated_tokens`: each sequence reserves room for so many tokens at once, as engines without
     paging do; None: blocks are taken as they are needed. `keeps_prefix`: a preempted request finds its blocks again
     where nobody has taken them. `reserves_prompt`: a cut prompt is admitted only where all of it has room.
+    `n_window_groups` groups of layers attend to the last `window_tokens` tokens only and release the blocks behind
+    them; `n_full_groups` keep all. Where there are such groups nothing is kept of a preempted request.
     """
 
     max_num_seqs: int
@@ -68,6 +65,9 @@ class SchedulerLimits:
     preallocated_tokens: int | None = None
     keeps_prefix: bool = True
     reserves_prompt: bool = False
+    n_full_groups: int = 1
+    n_window_groups: int = 0
+    window_tokens: int | None = None
 
     def __post_init__(self) -> None:
         counts = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "n_blocks", "block_tokens")
@@ -81,6 +81,14 @@ class SchedulerLimits:
         if self.preallocated_tokens is not None and self.preallocated_tokens < self.max_model_len:
             got = f"{self.preallocated_tokens} of {self.max_model_len} tokens"
             faults.append(Fault("preallocated_tokens", got, "at least the context limit"))
+        if (self.window_tokens is None) == (self.n_window_groups > 0) or (self.window_tokens or 1) < 1:
+            got = f"{self.n_window_groups} groups of layers with a window of {self.window_tokens} tokens"
+            faults.append(Fault("window_tokens", got, "a window of at least 1 token, where there are such groups"))
+        if self.preallocated_tokens is not None and self.n_window_groups:
+            faults.append(Fault("preallocated_tokens", "beside windows that release blocks", "one of the two"))
+        if min(self.n_full_groups, self.n_window_groups) < 0 or self.n_full_groups + self.n_window_groups < 1:
+            got = f"{self.n_full_groups} full and {self.n_window_groups} windowed groups"
+            faults.append(Fault("n_full_groups", got, "at least one group of layers"))
         if faults:
             raise SpecError("the scheduler cannot work", faults=faults)
 
@@ -89,94 +97,30 @@ class SchedulerLimits:
         """Blocks that admission leaves free."""
         return int(self.watermark_frac * self.n_blocks)
 
-    def refusal(self, input_tokens: int, output_tokens: int, *, whole_prompts: bool) -> str | None:
+    @property
+    def finds_again(self) -> bool:
+        """Whether a preempted request may find its blocks."""
+        return self.keeps_prefix and not self.n_window_groups
+
+    @property
+    def block_rule(self) -> BlockRule:
+        """How many blocks a sequence holds. A window never lies on more than its own blocks and the one that fills."""
+        block = self.block_tokens
+        reserved = -(-self.preallocated_tokens // block) if self.preallocated_tokens else 0
+        window = -(-(self.window_tokens - 1) // block) + 1 if self.window_tokens else 0
+        return BlockRule(block, self.n_full_groups, self.n_window_groups, window, reserved)
+
+    def refusal(self, input_tokens: int, output_tokens: int, *, whole_prompts: bool, n_draft: int = 0) -> str | None:
         """Return why a request can never be served, None where it can."""
         if input_tokens + output_tokens > self.max_model_len:
             return "context_limit"
-        held = self.preallocated_tokens or input_tokens + output_tokens - 1
-        if -(-held // self.block_tokens) + self.watermark_blocks > self.n_blocks:
+        # A speculative step may draft, and yield, so many tokens beyond the end.
+        held = self.block_rule.blocks(input_tokens + output_tokens - 1 + 2 * n_draft)
+        if held + self.watermark_blocks > self.n_blocks:
             return "kv_capacity"
         if whole_prompts and input_tokens > self.max_num_batched_tokens:
             return "token_budget"
         return None
-
-
-class Queue(Protocol):
-    """Requests that wait. `reorders`: a request that comes later may be served before the head."""
-
-    reorders: bool
-
-    def __len__(self) -> int: ...
-
-    def add(self, request: int) -> None:
-        """Add a request that has arrived."""
-
-    def put_back(self, request: int) -> None:
-        """Add a preempted request: it goes before all others."""
-
-    def head(self) -> int:
-        """Return the next request."""
-
-    def pop(self) -> int:
-        """Take the next request."""
-
-
-class ArrivalOrder:
-    """First come, first served."""
-
-    reorders = False
-
-    def __init__(self) -> None:
-        self._waiting: deque[int] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, request: int) -> None:
-        """Add a request at the end."""
-        self._waiting.append(request)
-
-    def put_back(self, request: int) -> None:
-        """Add a preempted request at the front."""
-        self._waiting.appendleft(request)
-
-    def head(self) -> int:
-        """Return the oldest request."""
-        return self._waiting[0]
-
-    def pop(self) -> int:
-        """Take the oldest request."""
-        return self._waiting.popleft()
-
-
-class ShortestFirst:
-    """The request with the fewest tokens first (known in advance), preempted ones before all; ties by arrival."""
-
-    reorders = True
-
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self._tokens = tokens
-        self._back: list[int] = []
-        self._heap: list[tuple[int, int]] = []
-
-    def __len__(self) -> int:
-        return len(self._back) + len(self._heap)
-
-    def add(self, request: int) -> None:
-        """Add a request in its place."""
-        heappush(self._heap, (self._tokens[request], request))
-
-    def put_back(self, request: int) -> None:
-        """Add a preempted request at the front."""
-        self._back.append(request)
-
-    def head(self) -> int:
-        """Return the shortest request."""
-        return self._back[-1] if self._back else self._heap[0][1]
-
-    def pop(self) -> int:
-        """Take the shortest request."""
-        return self._back.pop() if self._back else heappop(self._heap)[1]
 
 
 class Policy(Protocol):
@@ -201,11 +145,11 @@ class MixedBatching:
         """Plan a step: every decoding sequence, the prompt that was cut, then new ones."""
         preempted = batch.blocks_for_decode()
         limits = batch.limits
-        budget = limits.max_num_batched_tokens - batch.n_seqs
+        budget = limits.max_num_batched_tokens - batch.decoding.n_seqs * (1 + batch.decoding.n_drafted)
         if batch.cut_request >= 0 and budget > 0:
-            n_tokens = batch.cut_prompt_continued(budget)
-            budget -= n_tokens
-            preempted = preempted or not n_tokens
+            n_continued = batch.cut_prompt_continued(budget)
+            budget -= n_continued
+            preempted = preempted or bool(batch.preempted)
         if preempted:
             return True
         while batch.queue:
@@ -217,7 +161,7 @@ class MixedBatching:
                 batch.limit = Limit.TOKEN_BUDGET
                 break
             n_tokens = batch.admitted(budget if limits.chunked else None)
-            if not n_tokens:
+            if n_tokens is None:
                 batch.limit = Limit.KV_CAPACITY
                 break
             budget -= n_tokens
@@ -280,7 +224,7 @@ def _admit_whole(batch: Batch, max_num_seqs: int) -> None:
             batch.limit = Limit.TOKEN_BUDGET
             break
         n_tokens = batch.admitted(None)
-        if not n_tokens:
+        if n_tokens is None:
             batch.limit = Limit.KV_CAPACITY
             break
         budget -= n_tokens

@@ -49,7 +49,7 @@ def timeline(run: Run, *, n_points: int = 400, step_s: float | None = None) -> T
             "running": s.n_running * time_ns,
             "kv": s.used_blocks * time_ns,
             "prompt": s.prompt_tokens.astype(np.float64),
-            "output": (s.n_decoding * s.n_steps).astype(np.float64),
+            "output": s.output_tokens.astype(np.float64),
         }
         at = np.stack((s.start_ns, s.start_ns + s.duration_ns), axis=1).ravel().astype(np.float64)
         for name, amount in amounts.items():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +14,10 @@ from numpy.typing import NDArray
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.batch import Batch
 from perfmodel.serving.clock import Clock, FixedClock, Stepwise, TableClock, floor_sum
-from perfmodel.serving.engine import Run, ServingSetup, simulated
+from perfmodel.serving.decoding import ONE_TOKEN, Pace
+from perfmodel.serving.engine import Run, ServingSetup, Swap, simulated
+from perfmodel.serving.metrics import serving_result
+from perfmodel.serving.prefix_cache import Prefixes, PrefixPool
 from perfmodel.serving.scheduler import POLICIES, Policy, SchedulerLimits, policy_of
 from perfmodel.serving.step_table import step_table
 
@@ -49,13 +55,15 @@ class Watched:
     def plan(self, batch: Batch) -> bool:
         """Check, plan, check."""
         pool = batch.pool
-        assert pool.used == batch.held_blocks()
+        shared = pool.n_shared if isinstance(pool, PrefixPool) else 0
+        assert pool.used == batch.held_blocks() - shared
+        assert 0 <= batch.host.used <= batch.host.n_blocks
         assert pool.used + pool.free == pool.n_blocks
         decodes = self.inner.plan(batch)
         assert pool.used + pool.free == pool.n_blocks
         assert 0 <= pool.free == pool.unclaimed()
         assert batch.n_running <= batch.limits.max_num_seqs
-        assert batch.chunks or batch.n_seqs
+        assert batch.chunks or batch.decoding.n_seqs
         return decodes
 
 
@@ -68,12 +76,36 @@ def traces(draw: st.DrawFn, most: int = 40) -> Trace:
     inputs, outputs = rng.integers(1, 70, n), rng.integers(1, draw(st.sampled_from([150, 30, 2])), n)
     users = draw(st.sampled_from([None, None, None, 1, 8]))
     think = rng.integers(0, 50_000, n) if users else None
-    return Trace(arrival, inputs, outputs, max_in_flight=users, think_ns=think)
+    priority = rng.integers(0, 3, n) if draw(st.booleans()) else None
+    prefixes = Prefixes(
+        group=rng.integers(-1, 3, n),
+        group_tokens=np.minimum(rng.integers(0, 60, 3)[rng.integers(0, 3, n)], inputs),
+        conversation=rng.integers(-1, 6, n),
+    )
+    hashed = replace(prefixes, hashes=[list(rng.integers(0, 3, length // 16)) for length in inputs], hash_tokens=16)
+    return Trace(
+        arrival,
+        inputs,
+        outputs,
+        max_in_flight=users,
+        think_ns=think,
+        priority=priority,
+        prefixes=draw(st.sampled_from([None, prefixes, prefixes, hashed])),
+    )
+
+
+WINDOWS: list[dict[str, Any]] = [
+    {},
+    {},
+    {"n_full_groups": 0, "n_window_groups": 1, "window_tokens": 20},
+    {"n_full_groups": 1, "n_window_groups": 2, "window_tokens": 33},
+]
 
 
 @st.composite
 def limits(draw: st.DrawFn) -> SchedulerLimits:
     block = draw(st.sampled_from([16, 4, 1]))
+    windows = draw(st.sampled_from(WINDOWS))
     tokens = draw(st.sampled_from([256, 300, 600, 2000]))
     return SchedulerLimits(
         max_num_seqs=draw(st.sampled_from([16, 16, 5, 1])),
@@ -83,33 +115,33 @@ def limits(draw: st.DrawFn) -> SchedulerLimits:
         block_tokens=block,
         chunked=draw(st.booleans()),
         watermark_frac=draw(st.sampled_from([0.0, 0.01, 0.05])),
-        preallocated_tokens=draw(st.sampled_from([None, None, None, 240])),
+        preallocated_tokens=None if windows else draw(st.sampled_from([None, None, None, 240])),
         keeps_prefix=draw(st.booleans()),
         reserves_prompt=draw(st.booleans()),
+        **windows,
     )
 
 
-setups = st.builds(
-    ServingSetup,
-    limits=limits(),
-    policy=st.sampled_from(list(POLICIES)),
-    order=st.sampled_from(["fcfs", "sjf"]),
-    n_replicas=st.sampled_from([1, 1, 2, 3]),
-)
+@st.composite
+def setups(draw: st.DrawFn) -> ServingSetup:
+    of = draw(limits())
+    can_share = not of.n_window_groups and not of.preallocated_tokens
+    return ServingSetup(
+        limits=of,
+        policy=draw(st.sampled_from(list(POLICIES))),
+        order=draw(st.sampled_from(["fcfs", "sjf", "priority"])),
+        n_replicas=draw(st.sampled_from([1, 1, 2, 3])),
+        prefix_cache=can_share and draw(st.booleans()),
+        pace=draw(st.sampled_from([ONE_TOKEN, ONE_TOKEN, Pace(2, 1, 3), Pace.of(2.19, n_draft=2), Pace(1, 1, 1)])),
+        swap=draw(st.sampled_from([None, None, Swap(host_blocks=30, block_ns=40), Swap(host_blocks=3, block_ns=0)])),
+    )
 
 
 def watched(setup: ServingSetup) -> ServingSetup:
     def make(of: SchedulerLimits) -> Policy:
         return Watched(policy_of(setup.policy, of))
 
-    return ServingSetup(
-        limits=setup.limits,
-        policy=setup.policy,
-        order=setup.order,
-        n_replicas=setup.n_replicas,
-        routing=setup.routing,
-        make_policy=make,
-    )
+    return replace(setup, make_policy=make)
 
 
 def same(one: Run, other: Run) -> None:
@@ -124,12 +156,14 @@ class _SingleSteps(Stepwise):
 
     __slots__ = ()
 
-    def decode_run(self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int) -> tuple[int, int]:
+    def decode_run(
+        self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int, per_step: int = 1
+    ) -> tuple[int, int]:
         return 1, self.clock.decode_ns(n_seqs, context_tokens)
 
 
 @settings(max_examples=250, deadline=None)
-@given(traces(), setups, st.sampled_from(CLOCKS))
+@given(traces(), setups(), st.sampled_from(CLOCKS))
 def test_runs_of_steps_equal_single_steps_to_the_nanosecond(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
     fast = simulated(trace, setup, clock)
     same(fast, simulated(trace, setup, Stepwise(clock)))
@@ -137,7 +171,7 @@ def test_runs_of_steps_equal_single_steps_to_the_nanosecond(trace: Trace, setup:
 
 
 @settings(max_examples=250, deadline=None)
-@given(traces(), setups, st.sampled_from(CLOCKS))
+@given(traces(), setups(), st.sampled_from(CLOCKS))
 def test_blocks_are_conserved_and_every_request_ends_once(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
     run = simulated(trace, watched(setup), clock)
     served = run.finish_ns >= 0
@@ -153,7 +187,7 @@ def test_blocks_are_conserved_and_every_request_ends_once(trace: Trace, setup: S
     assert run.used_blocks_at_end == 0
     assert run.in_system_ns == int((run.finish_ns - run.sent_ns)[served].sum())
     tokens = int(trace.output_tokens[served].sum())
-    gaps = sum(int((s.n_decoding * s.n_steps - s.n_late).sum()) for s in run.segments) + int(run.late_gaps[:, 1].sum())
+    gaps = sum(int((s.output_tokens - s.n_late).sum()) for s in run.segments) + int(run.late_gaps[:, 1].sum())
     assert gaps == tokens - served.sum()
 
 
@@ -187,8 +221,66 @@ def test_a_pool_that_runs_out_all_the_time_keeps_its_books(policy: str, keeps_pr
     assert (n_reused > 100) == keeps_prefix
 
 
+FEATURES: dict[str, dict[str, Any]] = {
+    "swap": {"swap": Swap(host_blocks=60, block_ns=70)},
+    "swap of little room": {"swap": Swap(host_blocks=12, block_ns=0)},
+    "priority": {"order": "priority"},
+    "priority and swap": {"order": "priority", "swap": Swap(host_blocks=60, block_ns=70)},
+    "speculation": {"pace": Pace(2, 1, 2)},
+    "uneven speculation and swap": {"pace": Pace.of(1.7, n_draft=2), "swap": Swap(host_blocks=60, block_ns=7)},
+    "prefix cache": {"prefix_cache": True},
+    "prefix cache, swap, priority": {
+        "prefix_cache": True,
+        "order": "priority",
+        "swap": Swap(host_blocks=40, block_ns=70),
+    },
+    "windows": {},
+}
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+@pytest.mark.parametrize("feature", FEATURES)
+def test_features_keep_their_books_while_the_pool_runs_out(policy: str, feature: str) -> None:
+    n_preempted = n_moved = n_found = 0
+    windows = {"n_full_groups": 1, "n_window_groups": 1, "window_tokens": 30} if feature == "windows" else {}
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        n = 60
+        arrival = np.cumsum(rng.integers(0, 2_000, n)).astype(np.int64)
+        groups = rng.integers(-1, 4, n)
+        trace = Trace(
+            arrival,
+            rng.integers(1, 70, n),
+            rng.integers(40, 150, n),
+            priority=rng.integers(0, 4, n),
+            prefixes=Prefixes(groups, np.full(n, 40), rng.integers(-1, 20, n)),
+        )
+        of = SchedulerLimits(
+            max_num_seqs=16,
+            max_num_batched_tokens=int(rng.choice([24, 64, 100])) if policy == "mixed" else 200,
+            max_model_len=240,
+            n_blocks=int(rng.choice([80, 120, 200])),
+            block_tokens=4,
+            watermark_frac=0.0 if policy == "mixed" else 0.01,
+            **windows,
+        )
+        setup = ServingSetup(limits=of, policy=policy, **FEATURES[feature])
+        fast = simulated(trace, setup, TOY)
+        same(fast, simulated(trace, watched(setup), _SingleSteps(TOY)))
+        same(fast, simulated(trace, watched(setup), TOY))
+        assert (fast.finish_ns >= 0).all()
+        assert fast.used_blocks_at_end == 0
+        assert serving_result(fast).checks.hold
+        n_preempted += int(fast.n_preemptions.sum())
+        n_moved += fast.n_moved_blocks
+        n_found += fast.found_tokens
+    assert n_preempted > 20
+    assert (n_moved > 20) == ("swap" in feature)
+    assert (n_found > 100) == ("prefix" in feature)
+
+
 @settings(max_examples=150, deadline=None)
-@given(traces(), setups, st.sampled_from(CLOCKS))
+@given(traces(), setups(), st.sampled_from(CLOCKS))
 def test_gaps_between_tokens_add_up_to_the_time_of_decoding(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
     run = simulated(trace, setup, clock)
     served = run.finish_ns >= 0

@@ -1,0 +1,53 @@
+"""Where requests come from: those that are sent at their time, and those of users who wait for an answer first."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+
+from perfmodel.serving.records import NEVER
+
+__all__ = ["Closed", "Open"]
+
+
+class Open:
+    """Requests that are sent at their time, as (time, request)."""
+
+    def __init__(self, sent: Iterable[tuple[int, int]] = ()) -> None:
+        self.due: deque[tuple[int, int]] = deque(sent)
+
+    def next_ns(self) -> int:
+        """Return when the next request is sent, `NEVER` where none is left."""
+        return self.due[0][0] if self.due else NEVER
+
+    def take(self) -> tuple[int, int]:
+        """Take the next request: when it is sent, and which."""
+        return self.due.popleft()
+
+    def answered(self, request: int, at_ns: int) -> None:
+        """Nobody waits for the answer."""
+
+
+class Closed(Open):
+    """Requests that are sent once they are due and one of the users is free."""
+
+    def __init__(self, sent: Sequence[tuple[int, int]], n_users: int, think_ns: Sequence[int] | None) -> None:
+        super().__init__(sent)
+        self._free_at = [0] * min(n_users, max(len(sent), 1))
+        self._think_ns = think_ns
+
+    def next_ns(self) -> int:
+        """Return when the next request is sent, `NEVER` where none is left or nobody is free."""
+        return max(self.due[0][0], self._free_at[0]) if self.due and self._free_at else NEVER
+
+    def take(self) -> tuple[int, int]:
+        """Take the next request: when it is sent, and which."""
+        at_ns = self.next_ns()
+        heappop(self._free_at)
+        return at_ns, self.due.popleft()[1]
+
+    def answered(self, request: int, at_ns: int) -> None:
+        """Let the user of a request think, and then be free."""
+        free = at_ns + (self._think_ns[request] if self._think_ns is not None else 0)
+        heappush(self._free_at, free)

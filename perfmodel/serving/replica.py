@@ -1,0 +1,240 @@
+"""One engine that serves what its inbox sends, step after step, with its own time.
+
+Between two events (arrival, admission, end of a request, exhaustion of blocks) all steps are decode steps of the same
+sequences: they pass in one go, and equal single steps to the nanosecond. Requests that arrive during a step are seen
+when it ends.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+from perfmodel.serving.batch import Batch
+from perfmodel.serving.clock import Clock
+from perfmodel.serving.inbox import Open
+from perfmodel.serving.records import NEVER, Records, Segments
+from perfmodel.serving.scheduler import Limit, Policy
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """An engine: `batch` holds what it has, `policy` plans each step, `clock` says how long it takes.
+
+    `done` is called with each request that has all of its `output_tokens`, and when.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        policy: Policy,
+        clock: Clock,
+        inbox: Open,
+        records: Records,
+        *,
+        lengths: tuple[Sequence[int], Sequence[int]],
+        done: Callable[[int, int], None],
+        index: int = 0,
+        moved_block_ns: int = 0,
+    ) -> None:
+        self.batch, self.policy, self.clock, self.inbox, self.index = batch, policy, clock, inbox, index
+        self.now_ns = 0
+        self.n_in_system = 0
+        self.in_system_ns = 0
+        """Requests in the system, integrated over time: counted here as events pass, apart from the records."""
+        self.n_moved_blocks = 0
+        self.log = array("q")
+        self.late_gaps = array("q")
+        self._records, self._done = records, done
+        self._inputs, self._outputs = lengths
+        self._moved_block_ns = moved_block_ns
+        self._late: list[tuple[int, int]] = []
+        """(time of their last token, how many) of decoding sequences that stood still since."""
+        self._last_token_ns: dict[int, int] = {}
+        """Of preempted requests that have tokens."""
+        self._joined_ns: dict[int, int] = {}
+        """Last tokens of sequences that joined since the last decode step; that of all others is its end."""
+        self._decoded_ns = 0
+
+    def next_ns(self) -> int:
+        """Return when the next step starts at the earliest, `NEVER` where nothing is left to do."""
+        batch = self.batch
+        return self.now_ns if batch.n_running or batch.queue else max(self.now_ns, self.inbox.next_ns())
+
+    def _arrivals(self) -> None:
+        """Take what has been sent by now."""
+        inbox, records, batch = self.inbox, self._records, self.batch
+        whole, n_draft = self.policy.whole_prompts, batch.decoding.n_drafted
+        while inbox.next_ns() <= self.now_ns:
+            at_ns, request = inbox.take()
+            if records.sent_ns[request] < 0:
+                records.sent_ns[request] = at_ns
+            records.replica[request] = self.index
+            reason = batch.limits.refusal(
+                self._inputs[request], self._outputs[request], whole_prompts=whole, n_draft=n_draft
+            )
+            if reason is not None:
+                records.refused[request] = reason
+                inbox.answered(request, at_ns)
+                continue
+            if request in batch.elsewhere:
+                self._last_token_ns[request] = records.first_token_ns[request]
+            batch.queue.add(request)
+            self.n_in_system += 1
+            self.in_system_ns += self.now_ns - at_ns
+
+    def advance(self, until_ns: int, *, once: bool = False) -> None:
+        """Serve every step that starts before `until_ns`, or only the next stretch of steps."""
+        batch, inbox, plan = self.batch, self.inbox, self.policy.plan
+        while True:
+            if inbox.next_ns() <= self.now_ns:
+                self._arrivals()
+            if not batch.n_running and not batch.queue:
+                coming_ns = inbox.next_ns()
+                if coming_ns >= until_ns:
+                    return
+                self.now_ns = coming_ns
+                continue
+            if self.now_ns >= until_ns:
+                return
+            batch.limit = Limit.ARRIVAL_RATE
+            decodes = plan(batch)
+            n_most = NEVER
+            if batch.preempted:
+                self._remember_preempted()
+                n_most = 1
+            if batch.rejoined:
+                self._remember_rejoined()
+            if batch.chunks:
+                self._step_with_prompts(decodes)
+            else:
+                self._decode_steps(n_most, until_ns)
+            if once:
+                return
+
+    def _decode_steps(self, n_most: int, until_ns: int) -> None:
+        batch, decoding = self.batch, self.batch.decoding
+        n_seqs = decoding.n_seqs
+        moved_ns = self._moved_ns() if batch.n_moved else 0
+        if moved_ns or not decoding.is_even:
+            n_most = 1
+        if n_most > 1:
+            n_most = batch.steps_to_event()
+        if self.policy.admits_beside_decodes and (not batch.queue or batch.queue.reorders):
+            until_ns = min(until_ns, self.inbox.next_ns())
+        context = decoding.context + n_seqs
+        n_steps, time_ns = self.clock.decode_run(
+            n_seqs, context, n_most=n_most, until_ns=until_ns - self.now_ns, per_step=decoding.tokens_of(1)
+        )
+        time_ns += moved_ns
+        n_late = 0
+        if self._late:
+            n_late = self._late_steps(moved_ns + self.clock.decode_ns(n_seqs, context))
+        if self._joined_ns:
+            self._joined_ns.clear()
+        n_running, n_tokens = batch.n_running, n_seqs * decoding.tokens_of(n_steps)
+        done = batch.decoded(n_steps)
+        self._passed(time_ns, n_steps, n_seqs, n_running, 0, n_late, n_tokens - batch.n_over)
+        self._decoded_ns = now_ns = self.now_ns
+        for request in done:
+            self._finished(request, now_ns)
+
+    def _step_with_prompts(self, decodes: bool) -> None:
+        batch, decoding, records = self.batch, self.batch.decoding, self._records
+        tokens = pairs = 0
+        for _, n_cached, n_tokens, _ in batch.chunks:
+            tokens += n_tokens
+            pairs += n_tokens * n_cached + n_tokens * (n_tokens + 1) // 2
+        n_seqs = decoding.n_seqs if decodes else 0
+        time_ns = self.clock.mixed_ns(n_seqs, decoding.context + n_seqs, prompt_tokens=tokens, pairs=pairs)
+        if batch.n_moved:
+            time_ns += self._moved_ns()
+        n_late, start_ns = 0, self.now_ns
+        if n_seqs:
+            n_late = self._late_steps(time_ns) if self._late else 0
+            self._joined_ns.clear()
+        elif decoding.n_seqs:
+            fresh = decoding.n_seqs - sum(n for _, n in self._late)
+            if fresh:
+                self._late.append((start_ns, fresh))
+        n_running, n_given = batch.n_running, n_seqs * decoding.tokens_of(1)
+        done = batch.decoded(1 if n_seqs else 0)
+        chunks = batch.chunks
+        self._passed(time_ns, 1, n_seqs, n_running, tokens, n_late, n_given - batch.n_over)
+        now_ns = self.now_ns
+        if n_seqs:
+            self._decoded_ns = now_ns
+        for request in done:
+            self._finished(request, now_ns)
+        for chunk in chunks:
+            request = chunk.request
+            if records.scheduled_ns[request] < 0:
+                records.scheduled_ns[request] = start_ns
+            if not chunk.is_last:
+                continue
+            if records.first_token_ns[request] < 0:
+                records.first_token_ns[request] = now_ns
+            else:
+                self.late_gaps.extend((now_ns - self._last_token_ns.pop(request), 1))
+            if batch.prompt_read(chunk):
+                self._finished(request, now_ns)
+            else:
+                self._joined_ns[request] = now_ns
+        batch.chunks = []
+
+    def _passed(
+        self, time_ns: int, n_steps: int, n_seqs: int, n_running: int, prompt_tokens: int, n_late: int, n_given: int
+    ) -> None:
+        """Let time pass, and write it down."""
+        batch = self.batch
+        row = (self.now_ns, time_ns, n_steps, n_seqs, n_running, prompt_tokens)
+        self.log.extend((*row, len(batch.queue), batch.held_before_ends, batch.limit, n_late, n_given))
+        self.now_ns += time_ns
+        self.in_system_ns += self.n_in_system * time_ns
+
+    def _moved_ns(self) -> int:
+        """Return the time to move blocks to and from host memory before the step; it hides behind nothing."""
+        n_moved, self.batch.n_moved = self.batch.n_moved, 0
+        self.n_moved_blocks += n_moved
+        return n_moved * self._moved_block_ns
+
+    def _late_steps(self, step_ns: int) -> int:
+        """Write down the gaps of sequences that stood still before this step, and return how many there are."""
+        for last_ns, n in self._late:
+            self.late_gaps.extend((self.now_ns - last_ns + step_ns, n))
+        n_late = sum(n for _, n in self._late)
+        self._late.clear()
+        return n_late
+
+    def _remember_preempted(self) -> None:
+        """Keep the time of the last token of those that were just preempted."""
+        batch, records = self.batch, self._records
+        for request in batch.preempted:
+            records.n_preemptions[request] = records.n_preemptions.get(request, 0) + 1
+            has_tokens = request in batch.elsewhere or batch.n_emitted_before[request] > 0
+            if not has_tokens or request in self._last_token_ns:
+                continue
+            last_ns = self._joined_ns.pop(request, self._decoded_ns)
+            self._last_token_ns[request] = last_ns
+            for i, (late_ns, n) in enumerate(self._late):
+                if late_ns == last_ns:
+                    self._late[i : i + 1] = [(late_ns, n - 1)] if n > 1 else []
+                    break
+        batch.preempted = []
+
+    def _remember_rejoined(self) -> None:
+        """Let the gap of those that decode again end with this step."""
+        for request in self.batch.rejoined:
+            last_ns = self._last_token_ns.pop(request)
+            self._joined_ns[request] = last_ns
+            self._late.append((last_ns, 1))
+        self.batch.rejoined = []
+
+    def _finished(self, request: int, at_ns: int) -> None:
+        self.n_in_system -= 1
+        self._done(request, at_ns)
+
+    def segments(self) -> Segments:
+        """Return what was served, stretch by stretch."""
+        return Segments.of(self.log)
