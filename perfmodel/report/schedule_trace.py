@@ -29,7 +29,7 @@ def schedule_events(run: Run) -> Iterator[Mapping[str, Any]]:
         yield _named("process_name", replica, f"replica {replica}")
         yield _named("thread_name", replica, "steps")
         columns = (column.tolist() for column in segments)
-        for start, length, n_steps, n_decoding, n_running, prompt, n_waiting, blocks, limit, _ in zip(
+        for start, length, n_steps, n_decoding, n_running, prompt, n_waiting, blocks, limit, *_ in zip(
             *columns, strict=True
         ):
             parts = [f"{prompt} prompt tokens"] if prompt else []

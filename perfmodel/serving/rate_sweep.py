@@ -16,8 +16,9 @@ import numpy as np
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.clock import Clock
-from perfmodel.serving.engine import ServingSetup, Told, simulated
+from perfmodel.serving.engine import ServingSetup, simulated
 from perfmodel.serving.metrics import ServingResult, Slo, serving_result
+from perfmodel.serving.records import Told
 
 __all__ = ["RatePoint", "RateSweep", "rate_sweep"]
 

@@ -242,7 +242,9 @@ FEATURES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("feature", FEATURES)
 def test_features_keep_their_books_while_the_pool_runs_out(policy: str, feature: str) -> None:
     n_preempted = n_moved = n_found = 0
-    windows = {"n_full_groups": 1, "n_window_groups": 1, "window_tokens": 30} if feature == "windows" else {}
+    windows: dict[str, Any] = (
+        {"n_full_groups": 1, "n_window_groups": 1, "window_tokens": 30} if feature == "windows" else {}
+    )
     for seed in range(5):
         rng = np.random.default_rng(seed)
         n = 60
