@@ -9,6 +9,10 @@ __all__ = ["BIBLIOGRAPHY", "citation"]
 BIBLIOGRAPHY: Final[dict[str, str]] = {
     "roofline": "S. Williams, A. Waterman, D. Patterson: Roofline, CACM 52(4), 2009",
     "hockney": "R. Hockney: The communication challenge for MPP, Parallel Computing 20(3), 1994 (latency + bandwidth)",
+    "hierarchical-roofline": "C. Yang, T. Kurth, S. Williams: Hierarchical roofline for GPUs, CCPE 32(20), 2020",
+    "amdahl": "G. Amdahl: Validity of the single processor approach, AFIPS 1967",
+    "mattson": "R. Mattson et al.: Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970 (LRU)",
+    "che": "H. Che, Y. Tung, Z. Wang: Hierarchical web caching systems, IEEE JSAC 20(7), 2002 (characteristic time)",
     "thakur": "R. Thakur, R. Rabenseifner, W. Gropp: Collective communication operations, IJHPCA 19(1), 2005",
     "megatron": "M. Shoeybi et al.: Megatron-LM, arXiv 1909.08053 (two all-reduces per layer)",
     "gpipe": "Y. Huang et al.: GPipe, arXiv 1811.06965 (pipeline bubbles)",

@@ -32,6 +32,8 @@ COMMANDS: Final = (
     "roofline",
     "fusion",
     "recompute",
+    "issue",
+    "layout",
     "fit",
     "calibrate",
     "import",

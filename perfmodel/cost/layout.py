@@ -128,7 +128,8 @@ class BlockRead:
         starts[:: self.alignment_bytes] = 1.0
         for n, stride in self.places:
             starts = _repeated(starts, n, stride)
-        return np.divide(starts, starts.sum())
+        shares: NDArray[np.float64] = starts / starts.sum()
+        return shares
 
     @cached_property
     def lines(self) -> float:
@@ -176,7 +177,7 @@ def _repeated(starts: NDArray[np.float64], n: int, stride: int) -> NDArray[np.fl
     step = stride % line
     cycle = line // np.gcd(step, line) if step else 1
     whole, rest = divmod(n, cycle)
-    result = np.zeros(line)
+    result: NDArray[np.float64] = np.zeros(line)
     for i in range(cycle if whole else rest):
         result += np.roll(starts, i * step % line) * (whole + (i < rest))
     return result

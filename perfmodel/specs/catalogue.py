@@ -1,8 +1,8 @@
 """Where descriptions live, and how a name finds one.
 
 Homes, first match wins: folders given by the caller, the user's data folder, and what perfmodel ships. Each home has
-`hardware/` (devices and systems), `hardware/runtimes/`, `hardware/calibration/`, `models/` and `models/quantization/`.
-A file's own name is its canonical name; other spellings stand in its `names`.
+`hardware/` (devices and systems), `hardware/cores/`, `hardware/runtimes/`, `hardware/calibration/`, `models/` and
+`models/quantization/`. A file's own name is its canonical name; other spellings stand in its `names`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from perfmodel.errors import SpecError, UnknownNameError
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.catalogue_model import model_from_catalogue
+from perfmodel.specs.core import CoreClass
 from perfmodel.specs.device import Device
 from perfmodel.specs.files import data_from_text, read_data, read_spec, read_text
 from perfmodel.specs.hf.files import config_from_path
@@ -29,10 +30,11 @@ from perfmodel.specs.system import System
 
 __all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
 
-Kind = Literal["hardware", "runtime", "calibration", "model", "scheme"]
+Kind = Literal["hardware", "core", "runtime", "calibration", "model", "scheme"]
 
 _FOLDERS: Final[dict[Kind, str]] = {
     "hardware": "hardware",
+    "core": "hardware/cores",
     "runtime": "hardware/runtimes",
     "calibration": "hardware/calibration",
     "model": "models",
@@ -40,12 +42,13 @@ _FOLDERS: Final[dict[Kind, str]] = {
 }
 _WORDS: Final[dict[Kind, str]] = {
     "hardware": "device or system",
+    "core": "class of cores",
     "runtime": "runtime",
     "calibration": "calibration",
     "model": "model",
     "scheme": "quantisation",
 }
-_HEADER = re.compile(r"^(name|names|hf_id|kind|title):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
+_HEADER = re.compile(r"^(name|names|hf_id|kind|title|families):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
 _COUNTED = re.compile(r"^\s*(\d+)\s*(?:x|\*|×)\s*(.+)$", re.IGNORECASE)
 _QUANTISED_SUFFIX: Final = (
     (re.compile(r"-(gptq)[-_]?int8$"), "gptq-int8"),
@@ -176,7 +179,7 @@ class Catalogue:
                 "model": "Or give a config.json; `perfmodel models list` shows all.",
                 "hardware": "`perfmodel hardware list` shows all.",
             }
-            known = f"There are {', '.join(self.paths(kind))}." if kind in ("runtime", "calibration") else ""
+            known = f"There are {', '.join(self.paths(kind))}." if kind in ("core", "runtime", "calibration") else ""
             raise UnknownNameError.of(_WORDS[kind], name, list(spellings), cure.get(kind, known))
         return self.paths(kind)[canonical]
 
@@ -223,6 +226,17 @@ class Catalogue:
             if system.device == device.name and system.fabrics[-1].n_devices >= n_devices
         ]
         return min(larger, key=lambda s: s.fabrics[-1].n_devices, default=usual)
+
+    def core(self, name: str) -> CoreClass:
+        """Return a class of cores by name."""
+        return read_spec(CoreClass, self.path("core", name))
+
+    def core_of(self, device: Device) -> CoreClass:
+        """Return the class of cores of a device's family, `generic` where no class names it."""
+        for name, header in self.headers("core"):
+            if device.family in header.get("families", ()):
+                return self.core(name)
+        return self.core("generic")
 
     def runtime(self, name: str) -> Runtime:
         """Return a runtime profile by name."""

@@ -18,6 +18,7 @@ from perfmodel.specs.figures import (
     SizeFigure,
     Spec,
     TimeFigure,
+    source_keys,
 )
 from perfmodel.units import rate_text
 
@@ -187,7 +188,7 @@ class Device(Spec):
 
     @model_validator(mode="after")
     def _sources_exist(self) -> Device:
-        missing = sorted({key for key in _source_keys(self.model_dump()) if key not in self.sources})
+        missing = sorted({key for key in source_keys(self.model_dump()) if key not in self.sources})
         if missing:
             raise ValueError(f"source {', '.join(missing)} is used but not listed under `sources`")
         if not any(level.level == "dram" and level.bandwidth and level.capacity for level in self.memory):
@@ -257,12 +258,3 @@ class Device(Spec):
         wide = [r for r in rates if r.accumulate in ("fp32", "int32", "fp64", None)]
         asked = [r for r in rates if r.accumulate == accumulate]
         return next(iter(asked or wide or rates), None)
-
-
-def _source_keys(node: object) -> list[str]:
-    if isinstance(node, dict):
-        own = [node["source"]] if isinstance(node.get("source"), str) else []
-        return own + [key for name, child in node.items() if name != "sources" for key in _source_keys(child)]
-    if isinstance(node, (list, tuple)):
-        return [key for child in node for key in _source_keys(child)]
-    return []

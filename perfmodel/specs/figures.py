@@ -20,6 +20,7 @@ __all__ = [
     "SizeFigure",
     "Spec",
     "TimeFigure",
+    "source_keys",
 ]
 
 
@@ -70,3 +71,13 @@ class FracFigure(Figure):
 
 class CountFigure(Figure):
     value: Annotated[float, Field(ge=0)]
+
+
+def source_keys(node: object) -> list[str]:
+    """Return the keys of sources that the figures of a dumped specification name, in their order."""
+    if isinstance(node, dict):
+        own = [node["source"]] if isinstance(node.get("source"), str) else []
+        return own + [key for name, child in node.items() if name != "sources" for key in source_keys(child)]
+    if isinstance(node, (list, tuple)):
+        return [key for child in node for key in source_keys(child)]
+    return []

@@ -17,8 +17,8 @@ CORE = ("specs", "work", "cost", "step")
 
 UNIT = re.compile(
     r"^(n|d)_\w+$"  # counts and widths
-    r"|_(s|bytes|bits|flop|tokens|frac|share|hz|w|j|gib|sd|params|copies)$"
-    r"|(^|_)(bytes|flop|tokens|s|usd)_per_\w+$"
+    r"|_(s|bytes|bits|flop|tokens|frac|share|hz|w|j|gib|sd|params|copies|cycles|ipc)$"
+    r"|(^|_)(bytes|flop|tokens|s|usd|cycles)_per_\w+$"
 )
 ALLOWED = {
     "batch": "sequences, the word that everybody uses",

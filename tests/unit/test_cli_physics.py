@@ -1,0 +1,108 @@
+"""`issue` and `layout` as commands: what they print, their JSON and CSV, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli_parts import answer
+
+CHAIN = "vadd c, a, b; vmul d, c, b; vdiv e, d, a"
+HEADS = ("[B,L,H,D]", "[B,H,L,D]", "--size", "B=1,L=4096,H=128,D=192", "--read", "B=1,H=1")
+
+
+def test_a_chain_on_a_device(run_cli: Callable[..., Any]) -> None:
+    """83.01 cycles (see test_issue.py) at 1.8 GHz are 46.1 ns."""
+    found = answer(run_cli, "issue", "ascend-910b2", CHAIN)
+    assert found["core"] == "ascend-c220"
+    assert found["n_cycles"] == pytest.approx(83.0144)
+    assert found["time_s"] == pytest.approx(46.119e-9, rel=1e-4)
+    assert found["ipc"] == pytest.approx(3 / 83.0144)
+    assert found["ipc"] < found["ceiling_ipc"] <= 1
+    text = run_cli("issue", "ascend-910b2", CHAIN).out
+    assert "83.01 cycles" in text
+    assert "no forwarding" in " ".join(text.split())
+    rows = list(csv.DictReader(io.StringIO(run_cli("issue", "ascend-910b2", CHAIN, "--csv").out)))
+    assert [row["waits_for"] for row in rows] == ["", "c", "d"]
+
+
+def test_a_program_in_a_file_as_a_loop(run_cli: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "chain.txt"
+    file.write_text(CHAIN.replace(";", "\n") + "\n# done\n", encoding="utf-8")
+    once = answer(run_cli, "issue", "ascend-910b2", str(file))
+    often = answer(run_cli, "issue", "ascend-910b2", str(file), "--iterations", "50")
+    assert often["n_instructions"] == 50 * once["n_instructions"]
+    quick = answer(run_cli, "issue", "ascend-910b2", str(file), "--iterations", "50", "--forwarding")
+    assert quick["steady_ipc"] > often["steady_ipc"]
+    slow = answer(run_cli, "issue", "ascend-910b2", str(file), "--latency", "vadd=1000")
+    assert slow["n_cycles"] == pytest.approx(once["n_cycles"] + 1000 - 22.2)
+    assert "and 110 more" in run_cli("issue", "ascend-910b2", str(file), "--iterations", "50").out
+
+
+def test_a_change_of_ipc(run_cli: Callable[..., Any]) -> None:
+    change = answer(run_cli, "issue", "ascend-910b2", "--ipc", "3.8,1.9", "--longer", "1.12")["change"]
+    assert change["largest_time_ratio"] == 2
+    assert change["needed_issue_share"] == pytest.approx(1.12)
+    assert change["needed_instruction_growth"] == pytest.approx(1.06)
+    assert "cannot be" in run_cli("issue", "ascend-910b2", "--ipc", "3.8,1.9", "--longer", "1.12").out
+    half = answer(run_cli, "issue", "ascend-910b2", "--ipc", "3.8,1.9", "--issue-share", "0.5")["change"]
+    assert half["time_ratio"] == 1.5
+    assert half["needed_issue_share"] is None
+
+
+def test_layouts_side_by_side(run_cli: Callable[..., Any]) -> None:
+    """384 bytes of each token touch 1.5 lines of 512: half of 1.6 TB/s. 48 KiB apart all lanes meet in one bank."""
+    token_major, head_major = answer(run_cli, "layout", *HEADS, "--on", "ascend-910b2")["rows"]
+    assert token_major["line_use_frac"] == pytest.approx(0.5)
+    assert token_major["effective_bytes_per_s"] == pytest.approx(0.8e12)
+    assert (token_major["bank_passes"], head_major["bank_passes"]) == (16, 1)
+    assert head_major["line_use_frac"] == 1
+    text = run_cli("layout", *HEADS, "--on", "ascend-910b2").out
+    assert "[B,L,H,D]" in text
+    assert "800 GB/s" in text
+    rows = list(csv.DictReader(io.StringIO(run_cli("layout", *HEADS, "--line", "128", "--csv").out)))
+    assert [float(row["line_use_frac"]) for row in rows] == [1, 1]
+    assert {row["effective_bytes_per_s"] for row in rows} == {""}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("issue", "ascend-910b2"), "nothing to run"),
+        (("issue", "ascend-910b2", "vadd c a b x"), "cannot be read"),
+        (("issue", "ascend-910b2", "vfly c, a"), "unknown instruction"),
+        (("issue", "mi300x", CHAIN), "no pipes are known"),
+        (("issue", "ascend-910b2", CHAIN, "--iterations", "0"), "--iterations"),
+        (("issue", "ascend-910b2", CHAIN, "--width", "nan"), "--width"),
+        (("issue", "ascend-910b2", CHAIN, "--latency", "vadd"), "--latency"),
+        (("issue", "ascend-910b2", CHAIN, "--latency", "vadd=-1"), "--latency"),
+        (("issue", "ascend-910b2", "no-such-file"), "no-such-file"),
+        (("issue", "ascend-910b2", "--ipc", "3.8"), "--ipc"),
+        (("issue", "ascend-910b2", "--ipc", "3.8,0"), "--ipc"),
+        (("issue", "ascend-910b2", "--ipc", "2,2"), "does not change"),
+        (("issue", "ascend-910b2", "--ipc", "2,1", "--csv"), "no table"),
+        (("issue", "ascend-910b2", CHAIN, "--csv", "--json"), "two formats"),
+        (("layout", "[B,L]", "--size", "B=1,L=2"), "no cache line"),
+        (("layout", "[B,L]", "--size", "B=1", "--line", "64"), "lacks sizes"),
+        (("layout", "[B,L]", "--size", "B=1,L=x", "--line", "64"), "--size"),
+        (("layout", "[B,L]", "--size", "B=1,L=8", "--read", "L=9", "--line", "64"), "cannot be read"),
+        (("layout", "[B,L]", "--size", "B=1,L=8", "--line", "64", "--alignment", "48"), "divides"),
+        (("layout", "[B,L]", "--size", "B=1,L=8", "--on", "gaudi2"), "not known"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(run_cli: Callable[..., Any], words: tuple[str, ...], message: str) -> None:
+    ran = run_cli(*words)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_json_holds_no_text_beside_it(run_cli: Callable[..., Any]) -> None:
+    ran = run_cli("issue", "ascend-910b2", CHAIN, "--ipc", "2,1", "--json")
+    assert set(json.loads(ran.out)) >= {"n_cycles", "instructions", "change"}
