@@ -9,11 +9,11 @@ from perfmodel.errors import InfeasibleError
 from perfmodel.estimate import Bound, Estimate, band_factor, bound_shares, ceiling, combined_exposure, exposure, spread
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.quantization import Scheme
-from perfmodel.step.energy import ENERGY_REL_SD, power_w
+from perfmodel.step.energy import ENERGY_REL_SD, busy_s, power_w
 from perfmodel.step.question import Case, Workload
 from perfmodel.step.request import RequestEstimate, decode_pass, prefill_slice, request_estimate
 from perfmodel.step.step import Engine
-from perfmodel.work.kernel import Slice, Work
+from perfmodel.work.kernel import Slice
 from perfmodel.work.memory import memory_plan
 from perfmodel.work.memory_search import concurrency_at, does_not_fit
 from perfmodel.work.memory_types import MemoryPlan
@@ -184,21 +184,13 @@ def _figures(case: Case, engine: Engine, r: RequestEstimate) -> dict[str, Figure
 
 
 def _utilisation(engine: Engine, one: Slice, step_s: float) -> tuple[float, float]:
-    """Return (MFU, MBU) of the mean device in one step: flop and bytes over what the datasheet allows in that time.
-
-    Everything that is done counts, guesses that are drafted and rejected too.
-    """
-    flop_s = byte_s = 0.0
+    """Return (MFU, MBU) of the mean device in one step: what the datasheet would need over the time it takes."""
+    computing_s = reading_s = 0.0
     for stage in engine.stages:
-        device = stage.kernels.device.device
-        for section in engine.sections(stage, (one,)):
-            for item in section.items:
-                if isinstance(item, Work):
-                    if item.engine == "matrix":
-                        flop_s += section.n_times * float(item.flop) / device.peak_flop_per_s(item.dtype)
-                    byte_s += section.n_times * float(item.n_bytes) / device.dram_bytes_per_s
+        computing, reading = busy_s(engine, stage, (one,))
+        computing_s, reading_s = computing_s + float(computing), reading_s + float(reading)
     busy = step_s * len(engine.stages)
-    return (flop_s / busy, byte_s / busy) if busy > 0 else (0.0, 0.0)
+    return (computing_s / busy, reading_s / busy) if busy > 0 else (0.0, 0.0)
 
 
 def _energy_j_per_token(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from perfmodel.estimate import Num, larger, smaller
 from perfmodel.specs.device import Device
+from perfmodel.step.step import Engine, StagePrices
+from perfmodel.work.kernel import Slice, Work
 
-__all__ = ["ENERGY_REL_SD", "power_w"]
+__all__ = ["ENERGY_REL_SD", "busy_s", "power_w"]
 
 ENERGY_REL_SD: Final = 0.25
 """Relative standard deviation of the linear power model against board measurements under load (rule of thumb)."""
@@ -27,3 +30,21 @@ def power_w(device: Device, *, mfu_frac: Num, mbu_frac: Num) -> Num | None:
     tdp = device.power.tdp.value
     idle = device.power.idle.value if device.power.idle else USUAL_IDLE_FRAC * tdp
     return idle + (tdp - idle) * smaller(larger(mfu_frac, mbu_frac), 1.0)
+
+
+def busy_s(engine: Engine, stage: StagePrices, slices: Sequence[Slice]) -> tuple[Num, Num]:
+    """Return seconds that a stage would compute, and read memory, in one step at the rates of the datasheet.
+
+    Each matrix kernel counts against the peak of the dtype it multiplies in. Everything that is done counts, guesses
+    that are drafted and rejected too. Over the time that the step takes they are MFU and MBU.
+    """
+    device = stage.kernels.device.device
+    computing: Num = 0.0
+    reading: Num = 0.0
+    for section in engine.sections(stage, slices):
+        for item in section.items:
+            if isinstance(item, Work):
+                if item.engine == "matrix":
+                    computing = computing + section.n_times * item.flop / device.peak_flop_per_s(item.dtype)
+                reading = reading + section.n_times * item.n_bytes / device.dram_bytes_per_s
+    return computing, reading

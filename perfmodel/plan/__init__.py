@@ -1,0 +1,1 @@
+"""What to buy and how to run it: search, fronts, sensitivity, capacity over time."""
