@@ -29,6 +29,7 @@ COMMANDS: Final = (
     "sweep-rate",
     "compare-runs",
     "diagnose",
+    "plan",
     "roofline",
     "fusion",
     "recompute",

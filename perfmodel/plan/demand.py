@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import ceil, isfinite
 from typing import Final
 
 from perfmodel.errors import Fault, SpecError
@@ -30,6 +30,8 @@ class Demand:
     requests_per_s: float | None = None
     n_users: float | None = None
     think_s: float = 0.0
+    spread_frac: float = 0.0
+    """Lengths are even within this share of their mean; the steady state counts the mean, the simulation all."""
 
     def __post_init__(self) -> None:
         faults = []
@@ -44,6 +46,8 @@ class Demand:
             faults.append(Fault("request rate", f"{self.requests_per_s:g}", "requests per second above 0"))
         if self.n_users is not None and not (isfinite(self.n_users) and self.n_users >= 1):
             faults.append(Fault("concurrent users", f"{self.n_users:g}", "at least 1"))
+        if not 0 <= self.spread_frac <= 1:
+            faults.append(Fault("length spread", f"{self.spread_frac:g}", "a fraction from 0 to 1"))
         if not (isfinite(self.think_s) and self.think_s >= 0):
             faults.append(Fault("think time", f"{self.think_s:g}", "0 seconds or more"))
         if self.requests_per_s is not None and self.think_s > 0:
@@ -57,6 +61,11 @@ class Demand:
     def length_tokens(self) -> float:
         """Tokens of a whole request."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def longest_tokens(self) -> float:
+        """Tokens of the longest request of the mix."""
+        return ceil(self.input_tokens * (1 + self.spread_frac)) + ceil(self.output_tokens * (1 + self.spread_frac))
 
     def replicas(self, *, in_flight: Num, requests_per_s: Num) -> Num:
         """Return the fewest replicas of which each serves at most so many requests at once, or so many a second.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from perfmodel.errors import SpecError
 from perfmodel.plan.demand import LATENCIES
 from perfmodel.plan.search import Floats, Plan
-from perfmodel.plan.space import Cut, Family
-from perfmodel.step.energy import busy_s, power_w
+from perfmodel.plan.space import Family
+from perfmodel.step.energy import datasheet_s, power_w
 from perfmodel.step.request import decode_pass, prefill_slice
 from perfmodel.units import time_text
 
@@ -156,7 +156,7 @@ def row_energy_j(plan: Plan, rows: NDArray[np.int64] | None = None) -> Floats:
             computing, reading = (
                 rate * of_prompt + n_steps_per_s * of_decode
                 for of_prompt, of_decode in zip(
-                    busy_s(engine, stage, (prompt,)), busy_s(engine, stage, (decode,)), strict=True
+                    datasheet_s(engine, stage, (prompt,)), datasheet_s(engine, stage, (decode,)), strict=True
                 )
             )
             power = power_w(stage.kernels.device.device, mfu_frac=computing, mbu_frac=reading)
@@ -166,7 +166,7 @@ def row_energy_j(plan: Plan, rows: NDArray[np.int64] | None = None) -> Floats:
 
 
 def ranked(plan: Plan, objective: str = "auto") -> Ranked:
-    """Return the rivals in order; ties go to fewer devices, then to the lower end-to-end time, then to the first row."""
+    """Return the rivals in order; ties go to fewer devices, then to the lower end-to-end time, then to the first."""
     chosen, remarks = objective_of(plan, objective)
     table = plan.table
     score = _score(plan, chosen)
@@ -231,10 +231,6 @@ def _limit(plan: Plan, name: str, device: str) -> str:
 def _refused(plan: Plan, family: Family) -> Rival:
     """Return the rival of a family nothing of which can run: the reason of its largest layout that could be cut."""
     own = [r for r in plan.refused if r.family == family]
-    telling: Sequence = [r for r in own if r.kind == "memory"] or [r for r in own if r.kind != "layout"] or own
+    telling = [r for r in own if r.kind == "memory"] or [r for r in own if r.kind != "layout"] or own
     said = max(telling, key=lambda r: r.cut.n_devices)
-    return Rival(family, np.empty(0, dtype=np.int64), None, f"{said.reason} ({_cut(said.cut)}, the largest tried)")
-
-
-def _cut(cut: Cut) -> str:
-    return cut.text
+    return Rival(family, np.empty(0, dtype=np.int64), None, f"{said.reason} ({said.cut.text}, the largest tried)")

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.plan.demand import Demand, Targets
-from perfmodel.plan.operating import OperatingPoint, operating_point
 from perfmodel.plan.prices import Price, price_of
 from perfmodel.plan.space import Candidate, Refused, Space, candidates
+from perfmodel.serving.steady import SteadyLimits, SteadyServing
+from perfmodel.serving.steady_load import steady_limits, steady_serving
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.catalogue_kept import KeptCatalogue
 
-__all__ = ["Plan", "Table", "in_flight_points", "point_at", "searched"]
+__all__ = ["Plan", "Table", "in_flight_points", "open_loop_at", "point_at", "searched"]
 
 Floats = NDArray[np.float64]
 
@@ -105,15 +106,34 @@ def in_flight_points(demand: Demand, space: Space, candidate: Candidate, most_de
     return np.unique(np.rint(np.geomspace(1.0, most, _GRID)))
 
 
-def point_at(candidate: Candidate, demand: Demand, in_flight: float | Floats) -> OperatingPoint:
-    """Return the steady state of one replica of a candidate: the same lines for one number and for a column."""
-    return operating_point(
-        candidate.case.engine,
-        in_flight=in_flight,
+def _limits(candidate: Candidate, demand: Demand) -> SteadyLimits:
+    return steady_limits(
+        candidate.plan,
         input_tokens=demand.input_tokens,
         output_tokens=demand.output_tokens,
-        token_budget=candidate.token_budget,
-        prompts_first=not candidate.plan.limits.chunked_prefill,
+        policy=candidate.policy,
+    )
+
+
+def point_at(candidate: Candidate, demand: Demand, in_flight: float | Floats) -> SteadyServing:
+    """Return the steady state of one replica of a candidate: the same lines for one number and for a column."""
+    return steady_serving(
+        candidate.case.engine,
+        _limits(candidate, demand),
+        input_tokens=demand.input_tokens,
+        output_tokens=demand.output_tokens,
+        concurrency=in_flight,
+    )
+
+
+def open_loop_at(candidate: Candidate, demand: Demand, requests_per_s: float | Floats) -> SteadyServing:
+    """Return the steady state of one replica to which requests come at a rate, whatever is answered."""
+    return steady_serving(
+        candidate.case.engine,
+        _limits(candidate, demand),
+        input_tokens=demand.input_tokens,
+        output_tokens=demand.output_tokens,
+        requests_per_s=requests_per_s,
     )
 
 
@@ -135,7 +155,7 @@ def searched(
     chunk_rows: int = _CHUNK_ROWS,
     told: Callable[[int], object] | None = None,
 ) -> Plan:
-    """Return every operating point that memory, links and divisibility allow; `prices` are US dollars a device and hour.
+    """Return every operating point that memory, links and divisibility allow; `prices` are for a device and hour.
 
     `told` is called with the number of rows of each candidate that is done. Raises UnknownNameError for names.
     """

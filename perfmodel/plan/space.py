@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 
 from perfmodel.errors import InfeasibleError, PerfmodelError, SpecError
 from perfmodel.plan.demand import Demand, Targets
+from perfmodel.serving.deployment import policy_of_plan
+from perfmodel.serving.steady import Policy
 from perfmodel.specs.catalogue import Catalogue, Hardware
 from perfmodel.specs.deployment import Deployment
 from perfmodel.specs.device import Device
@@ -109,12 +111,8 @@ class Candidate:
     cut: Cut
     case: Case
     plan: MemoryPlan
+    policy: Policy
     most_in_flight: float
-
-    @property
-    def token_budget(self) -> float:
-        """Tokens that one step of one data-parallel rank may hold."""
-        return float(self.plan.limits.max_num_batched_tokens)
 
     @property
     def device(self) -> Device:
@@ -124,12 +122,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A family and layout that cannot be, and why: `kind` is layout, memory or question."""
+    """A family and layout that cannot be, and why: `kind` is layout, memory, links or question.
+
+    `case` is there where memory lacks, to ask what would fit.
+    """
 
     family: Family
     cut: Cut
     kind: str
     reason: str
+    case: Case | None = None
 
 
 def _usual_runtimes(device: Device) -> tuple[str, ...]:
@@ -179,6 +181,13 @@ def cuts(model: Model, space: Space, most_devices: int) -> Iterator[Cut]:
             yield Cut(tp, pp)
 
 
+def _longest(catalogue: Catalogue, family: Family, demand: Demand) -> int:
+    """Return the context limit: the longest request of the mix, as far as the model reaches."""
+    limit = catalogue.model(family.model).model.max_position_tokens
+    longest = max(demand.longest_tokens, demand.length_tokens)
+    return int(longest if limit is None else max(min(longest, limit), demand.length_tokens))
+
+
 def _case(catalogue: Catalogue, space: Space, demand: Demand, family: Family, cut: Cut, budget: int | None) -> Case:
     stated = Deployment(
         tp=cut.tp,
@@ -187,7 +196,7 @@ def _case(catalogue: Catalogue, space: Space, demand: Demand, family: Family, cu
         ep=cut.ep if cut.ep > 1 else None,
         quantization=family.quantization,
         kv_cache_dtype=family.kv_cache_dtype,
-        max_model_len=space.max_model_len or int(demand.length_tokens),
+        max_model_len=space.max_model_len or _longest(catalogue, family, demand),
         max_num_seqs=space.max_num_seqs,
         max_num_batched_tokens=budget,
         gpu_memory_utilization=space.gpu_memory_utilization,
@@ -209,22 +218,25 @@ def _case(catalogue: Catalogue, space: Space, demand: Demand, family: Family, cu
 def _candidate(case: Case, space: Space, demand: Demand, family: Family, cut: Cut) -> Candidate | Refused:
     plan = memory_plan(case.memory)
     if not plan.starts:
-        return Refused(family, cut, "memory", plan.reason)
+        return Refused(family, cut, "memory", plan.reason, case)
+    named = policy_of_plan(case, plan)
+    if named == "static":
+        return Refused(
+            family, cut, "question", f"{case.setup.runtime.name} serves static batches: nothing to plan with"
+        )
     held = float(int(concurrency_at(plan, demand.length_tokens) * (1.0 - space.headroom_frac)))
     most = min(held, float(plan.limits.max_num_seqs)) * plan.n_pools
     if most < 1:
         reason = f"the KV cache has room for {plan.kv_tokens} tokens and one request has {demand.length_tokens:g}"
-        return Refused(family, cut, "memory", reason)
-    return Candidate(family, cut, case, plan, most)
+        return Refused(family, cut, "memory", reason, case)
+    return Candidate(family, cut, case, plan, "mixed" if named == "mixed" else "prefill-first", most)
 
 
 def _one_line(error: PerfmodelError) -> str:
     return "; ".join(line.strip() for line in str(error).split("\n"))
 
 
-def candidates(
-    catalogue: Catalogue, space: Space, demand: Demand, targets: Targets
-) -> Iterator[Candidate | Refused]:
+def candidates(catalogue: Catalogue, space: Space, demand: Demand, targets: Targets) -> Iterator[Candidate | Refused]:
     """Yield everything that starts, and everything that does not with its reason.
 
     A combination of names that can never be (an unknown runtime, a scheme the device lacks) raises SpecError.

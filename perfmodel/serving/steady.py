@@ -34,7 +34,7 @@ from perfmodel.step.request import decode_slice, prefill_slice
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Slice
 
-__all__ = ["SteadyLimits", "SteadyServing", "served_by"]
+__all__ = ["Policy", "SteadyLimits", "SteadyServing", "served_by"]
 
 Policy = Literal["mixed", "prefill-first"]
 

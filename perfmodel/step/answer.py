@@ -9,7 +9,7 @@ from perfmodel.errors import InfeasibleError
 from perfmodel.estimate import Bound, Estimate, band_factor, bound_shares, ceiling, combined_exposure, exposure, spread
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.quantization import Scheme
-from perfmodel.step.energy import ENERGY_REL_SD, busy_s, power_w
+from perfmodel.step.energy import ENERGY_REL_SD, datasheet_s, power_w
 from perfmodel.step.question import Case, Workload
 from perfmodel.step.request import RequestEstimate, decode_pass, prefill_slice, request_estimate
 from perfmodel.step.step import Engine
@@ -187,7 +187,7 @@ def _utilisation(engine: Engine, one: Slice, step_s: float) -> tuple[float, floa
     """Return (MFU, MBU) of the mean device in one step: what the datasheet would need over the time it takes."""
     computing_s = reading_s = 0.0
     for stage in engine.stages:
-        computing, reading = busy_s(engine, stage, (one,))
+        computing, reading = datasheet_s(engine, stage, (one,))
         computing_s, reading_s = computing_s + float(computing), reading_s + float(reading)
     busy = step_s * len(engine.stages)
     return (computing_s / busy, reading_s / busy) if busy > 0 else (0.0, 0.0)

@@ -10,7 +10,7 @@ from perfmodel.specs.device import Device
 from perfmodel.step.step import Engine, StagePrices
 from perfmodel.work.kernel import Slice, Work
 
-__all__ = ["ENERGY_REL_SD", "busy_s", "power_w"]
+__all__ = ["ENERGY_REL_SD", "datasheet_s", "power_w"]
 
 ENERGY_REL_SD: Final = 0.25
 """Relative standard deviation of the linear power model against board measurements under load (rule of thumb)."""
@@ -32,7 +32,7 @@ def power_w(device: Device, *, mfu_frac: Num, mbu_frac: Num) -> Num | None:
     return idle + (tdp - idle) * smaller(larger(mfu_frac, mbu_frac), 1.0)
 
 
-def busy_s(engine: Engine, stage: StagePrices, slices: Sequence[Slice]) -> tuple[Num, Num]:
+def datasheet_s(engine: Engine, stage: StagePrices, slices: Sequence[Slice]) -> tuple[Num, Num]:
     """Return seconds that a stage would compute, and read memory, in one step at the rates of the datasheet.
 
     Each matrix kernel counts against the peak of the dtype it multiplies in. Everything that is done counts, guesses

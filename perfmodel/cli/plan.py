@@ -1,0 +1,222 @@
+"""`perfmodel plan`: which hardware, how many, which layout, at what cost, how sure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, number, one_format, whole
+from perfmodel.cli.names import hardware_names, model_names
+from perfmodel.cli.options import catalogue_of
+from perfmodel.errors import SpecError, UnitError
+from perfmodel.plan.demand import Demand, Targets
+from perfmodel.plan.finalists import contested
+from perfmodel.plan.nearest import not_feasible
+from perfmodel.plan.prices import prices_from, usd_per_hour
+from perfmodel.plan.ranking import OBJECTIVES, ranked
+from perfmodel.plan.search import searched
+from perfmodel.plan.space import Space
+from perfmodel.report.output import csv_text, json_text, progress, shown
+from perfmodel.report.plan import PlanView, plan_document, plan_rows, plan_tables
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.units import quantity
+
+__all__ = ["plan", "seconds", "words"]
+
+_USUAL_HARDWARE = "a100-80gb-sxm,h100-sxm,h200-sxm,h20,ascend-910b3,rtx-4090,l40s"
+_MOST = 1e12
+
+
+def words(text: str | None) -> tuple[str, ...]:
+    """Return the names of a list parted by commas."""
+    return () if text is None else tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _numbers(spelling: str, text: str | None, *, kind: str = "count") -> tuple[int, ...]:
+    values = [whole(spelling, part, kind=kind) for part in words(text)]
+    return tuple(value for value in values if value is not None)
+
+
+def seconds(spelling: str, text: str | None) -> float | None:
+    """Return a time with its unit (2s, 50ms), None where it was not given; raises SpecError."""
+    if text is None:
+        return None
+    try:
+        value = quantity(text, "seconds")
+        bare = text.strip().replace(".", "").isdigit()
+    except UnitError:
+        value, bare = 0.0, True
+    if bare or value <= 0:
+        raise SpecError(
+            "a flag cannot be used", where=spelling, got=repr(text), expected="a time with its unit, such as 2s or 50ms"
+        )
+    return value
+
+
+def _available(catalogue: Catalogue, texts: list[str] | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        count = whole("--available", value) if equals and value.strip() != "0" else 0
+        if not equals or count is None:
+            raise SpecError("a flag cannot be used", where="--available", got=repr(text), expected="device=count")
+        found[catalogue.hardware(name.strip()).device.name] = count
+    return found
+
+
+def plan(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Model names or config.json, parted by commas.", autocompletion=model_names, metavar="MODEL"
+        ),
+    ],
+    *,
+    isl: Annotated[str, typer.Option("--isl", "--input-len", help="Input tokens.", metavar="N")],
+    osl: Annotated[str, typer.Option("--osl", "--output-len", help="Output tokens.", metavar="N")],
+    request_rate: Annotated[
+        str | None, typer.Option("--request-rate", help="Requests per second, open loop.", metavar="X")
+    ] = None,
+    concurrent_users: Annotated[
+        str | None, typer.Option("--concurrent-users", help="Users, each with one request at a time.", metavar="N")
+    ] = None,
+    think: Annotated[
+        str | None, typer.Option("--think", help="Time a user takes between requests, e.g. 10s.", metavar="TIME")
+    ] = None,
+    length_spread: Annotated[
+        str, typer.Option("--length-spread", help="Lengths vary within this share of isl and osl.", metavar="X")
+    ] = "0.2",
+    ttft: Annotated[str | None, typer.Option("--ttft", help="Longest time to first token, e.g. 1s.")] = None,
+    tpot: Annotated[str | None, typer.Option("--tpot", help="Longest time per output token, e.g. 50ms.")] = None,
+    e2e: Annotated[str | None, typer.Option("--e2e", help="Longest end-to-end time, e.g. 30s.")] = None,
+    percentile: Annotated[
+        str, typer.Option("--percentile", help="Share of requests that must meet them: 50, 90, 95, 99.", metavar="N")
+    ] = "95",
+    hardware: Annotated[
+        str,
+        typer.Option(
+            "--hardware", help="Devices or systems, parted by commas.", autocompletion=hardware_names, metavar="A,B"
+        ),
+    ] = _USUAL_HARDWARE,
+    max_devices: Annotated[str, typer.Option("--max-devices", help="Most devices in all.", metavar="N")] = "64",
+    available: Annotated[
+        list[str] | None, typer.Option("--available", help="Devices to be had, e.g. h20=16.", metavar="NAME=N")
+    ] = None,
+    price: Annotated[
+        list[str] | None, typer.Option("--price", help="Price of a device, e.g. h20=1.2/h.", metavar="NAME=USD/h")
+    ] = None,
+    budget: Annotated[str | None, typer.Option("--budget", help="Most US dollars an hour, e.g. 20/h.")] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", help=f"auto, {', '.join(OBJECTIVES)}; auto: cost where all prices are known.")
+    ] = "auto",
+    quantization: Annotated[
+        str | None, typer.Option("-q", "--quantization", help="Weight schemes to search, e.g. none,fp8.")
+    ] = None,
+    kv_cache_dtype: Annotated[
+        str | None, typer.Option("--kv-cache-dtype", help="KV cache dtypes to search, e.g. auto,fp8.")
+    ] = None,
+    runtime: Annotated[str | None, typer.Option("--runtime", help="Runtimes to search, e.g. vllm-0.11.")] = None,
+    tp: Annotated[str | None, typer.Option("-tp", "--tp", help="Tensor parallel sizes, e.g. 1,2,4.")] = None,
+    pp: Annotated[str | None, typer.Option("-pp", "--pp", help="Pipeline stages, e.g. 1.")] = None,
+    dp: Annotated[str | None, typer.Option("-dp", "--dp", help="Data-parallel sizes of a mixture of experts.")] = None,
+    max_num_batched_tokens: Annotated[
+        str | None, typer.Option("--max-num-batched-tokens", help="Token budgets to search; the engine's without.")
+    ] = None,
+    max_num_seqs: Annotated[
+        str | None, typer.Option("--max-num-seqs", help="Sequences of a step.", metavar="N")
+    ] = None,
+    max_model_len: Annotated[
+        str | None, typer.Option("--max-model-len", help="Context limit; the longest request without.", metavar="N")
+    ] = None,
+    gpu_memory_utilization: Annotated[
+        str | None, typer.Option("--gpu-memory-utilization", help="Share of device memory, 0 to 1.", metavar="X")
+    ] = None,
+    headroom: Annotated[str, typer.Option("--headroom", help="Share of the KV cache kept free.", metavar="X")] = "0",
+    no_simulation: Annotated[
+        bool, typer.Option("--no-simulation", help="Means of the steady state only: no percentiles.")
+    ] = False,
+    seed: Annotated[str, typer.Option("--seed", help="Seed of the simulated traffic.", metavar="N")] = "0",
+    calibration: Calibrated = "auto",
+    catalog: CatalogFolders = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Find what serves a demand within targets: hardware, count, layout, weights, cost, how sure, and how to start it.
+
+    All operating points of all layouts are compared in steady state; the best are simulated request by request. Exit
+    code 1 where nothing meets the targets, with the nearest miss and what would help.
+
+    ```
+    perfmodel plan deepseek-r1-distill-qwen-32b --isl 2000 --osl 500 \\
+        --concurrent-users 200 --ttft 2s --tpot 50ms \\
+        --hardware a100-80gb-sxm,ascend-910b3,rtx-4090,h20
+    perfmodel plan llama-3.1-8b --isl 1024 --osl 256 --request-rate 20 \\
+        --ttft 500ms --tpot 30ms --hardware l40s,rtx-4090 \\
+        --price l40s=0.8/h --price rtx-4090=0.35/h
+    ```
+    """
+    one_format(as_json=as_json, as_csv=as_csv)
+    catalogue = catalogue_of(catalog)
+    demand = _demand(isl, osl, request_rate, concurrent_users, think, length_spread)
+    targets = Targets(
+        ttft_s=seconds("--ttft", ttft),
+        tpot_s=seconds("--tpot", tpot),
+        e2e_s=seconds("--e2e", e2e),
+        percentile=int(number("--percentile", percentile, low=1, high=99)),
+        max_devices=int(number("--max-devices", max_devices, low=1, high=1e6)),
+        budget_usd_per_hour=None if budget is None else usd_per_hour(budget, where="--budget"),
+        available=_available(catalogue, available),
+    )
+    space = Space(
+        models=words(model),
+        hardware=words(hardware),
+        runtimes=words(runtime),
+        quantizations=words(quantization),
+        kv_cache_dtypes=words(kv_cache_dtype),
+        tp=_numbers("--tp", tp),
+        pp=_numbers("--pp", pp),
+        dp=_numbers("--dp", dp),
+        token_budgets=_numbers("--max-num-batched-tokens", max_num_batched_tokens, kind="tokens"),
+        max_num_seqs=whole("--max-num-seqs", max_num_seqs),
+        max_model_len=whole("--max-model-len", max_model_len),
+        gpu_memory_utilization=_share("--gpu-memory-utilization", gpu_memory_utilization),
+        headroom_frac=number("--headroom", headroom, low=0.0, high=0.99),
+        calibration=calibration,
+    )
+    found = searched(catalogue, space, demand, targets, prices=prices_from(catalogue, price or ()))
+    ranking = ranked(found, objective)
+    with progress("simulate", 10) as advance:
+        seeded = int(number("--seed", seed, low=0, high=2**53))
+        contest = contested(ranking, simulate=not no_simulation, seed=seeded, told=advance)
+    if not contest.order:
+        raise not_feasible(contest)
+    _printed(PlanView(contest), as_json=as_json, as_csv=as_csv)
+
+
+def _printed(view: PlanView, *, as_json: bool, as_csv: bool) -> None:
+    if as_json:
+        print(json_text(plan_document(view)))
+    elif as_csv:
+        print(csv_text(plan_rows(view)), end="")
+    else:
+        shown(*plan_tables(view))
+
+
+def _share(spelling: str, text: str | None) -> float | None:
+    return None if text is None else number(spelling, text, low=0.01, high=1.0)
+
+
+def _demand(isl: str, osl: str, rate: str | None, users: str | None, think: str | None, spread: str) -> Demand:
+    values: dict[str, Any] = {
+        "input_tokens": float(whole("--isl", isl) or 0),
+        "output_tokens": float(whole("--osl", osl) or 0),
+        "spread_frac": number("--length-spread", spread, low=0.0, high=1.0),
+    }
+    if rate is not None:
+        values["requests_per_s"] = number("--request-rate", rate, low=1e-6, high=_MOST)
+    if users is not None:
+        values["n_users"] = float(whole("--concurrent-users", users) or 0)
+    if think is not None and think.strip() not in ("0", "0s"):
+        values["think_s"] = seconds("--think", think)
+    return Demand(**values)

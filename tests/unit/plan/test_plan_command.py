@@ -1,0 +1,94 @@
+"""`perfmodel plan` as users call it."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+import pytest
+
+from tests.unit.cli_parts import Run, answer
+
+ASKED = (
+    "plan", "llama-3.1-8b", "--isl", "512", "--osl", "128", "--hardware", "a100-80gb-sxm,rtx-4090",
+    "--tp", "1,2", "--pp", "1", "-q", "none", "--kv-cache-dtype", "auto", "--max-devices", "16",
+)  # fmt: skip
+USERS = (*ASKED, "--concurrent-users", "48", "--ttft", "1s", "--tpot", "40ms")
+
+
+def test_json_has_the_plan(run_cli: Run) -> None:
+    found = answer(run_cli, *USERS, "--price", "rtx-4090=0.4/h")
+    assert found["objective"] == "cost"
+    rivals = found["rivals"]
+    assert [r["place"] for r in rivals] == [1, 2]
+    assert rivals[0]["usd_per_million_tokens"] <= rivals[1]["usd_per_million_tokens"]
+    for rival in rivals:
+        assert rival["ttft_s_p95"] <= 1.0
+        assert rival["tpot_s_p95"] <= 0.04
+        assert 0.0 < rival["probability"] <= 1.0
+        assert rival["n_devices"] <= 16
+    assert rivals[0]["reason"] == ""
+    assert rivals[1]["reason"]
+    assert found["launch"][0]["text"].startswith("vllm serve meta-llama/")
+    users = [point["tokens_per_s_per_user"] for point in found["fronts"]["interactivity"]]
+    assert users == sorted(users)
+    assert found["prices"]["rtx-4090"]["source"] == "as stated"
+
+
+def test_the_table_says_who_wins_and_why_the_other_lost(run_cli: Run) -> None:
+    ran = run_cli(*USERS)
+    assert ran.code == 0
+    for words in (
+        "Why the others lost",
+        "Start the winner",
+        "no price is known for rtx-4090",
+        "Pareto front",
+        "Assumed",
+    ):
+        assert words in ran.out
+
+
+def test_csv_has_a_row_for_each_rival(run_cli: Run) -> None:
+    ran = run_cli(*ASKED, "--request-rate", "8", "--tpot", "40ms", "--no-simulation", "--csv")
+    rows = list(csv.DictReader(StringIO(ran.out)))
+    assert [row["place"] for row in rows] == ["1", "2"]
+    assert rows[0]["simulated"] == "False"
+
+
+def test_nothing_that_will_do_is_exit_code_1(run_cli: Run) -> None:
+    ran = run_cli(*ASKED, "--concurrent-users", "48", "--tpot", "4ms")
+    assert ran.code == 1
+    assert ran.out == ""
+    assert "nearest:" in ran.err
+    assert "would do: --tpot" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ((), "a rate of requests or a number of concurrent users"),
+        (("--concurrent-users", "5", "--request-rate", "2"), "both"),
+        (("--concurrent-users", "5", "--ttft", "2"), "a time with its unit"),
+        (("--concurrent-users", "5", "--ttft", "fast"), "a time with its unit"),
+        (("--concurrent-users", "0"), "--concurrent-users"),
+        (("--concurrent-users", "5", "--percentile", "77"), "percentile"),
+        (("--concurrent-users", "5", "--price", "h20"), "device=price"),
+        (("--concurrent-users", "5", "--available", "h20=some"), "--available"),
+        (("--concurrent-users", "5", "--objective", "beauty"), "unknown objective"),
+        (("--concurrent-users", "5", "--budget", "0"), "price"),
+        (("--request-rate", "-3"), "--request-rate"),
+        (("--request-rate", "3", "--think", "4s"), "think time"),
+        (("--concurrent-users", "5", "--json", "--csv"), "two formats"),
+    ],
+)
+def test_wrong_questions_are_exit_code_2(run_cli: Run, flags: tuple[str, ...], said: str) -> None:
+    ran = run_cli(*ASKED, *flags)
+    assert ran.code == 2
+    assert said in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_nothing_available_is_exit_code_1(run_cli: Run) -> None:
+    ran = run_cli(*USERS, "--available", "a100-80gb-sxm=0", "--available", "rtx-4090=0")
+    assert ran.code == 1
+    assert "Allow at least one device" in ran.err
