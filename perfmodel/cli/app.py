@@ -35,6 +35,8 @@ COMMANDS: Final = (
     "recompute",
     "issue",
     "layout",
+    "dispatch",
+    "streams",
     "fit",
     "calibrate",
     "import",

@@ -26,11 +26,12 @@ from perfmodel.specs.hf_config import model_from_config
 from perfmodel.specs.model import FixedWork, Model
 from perfmodel.specs.quantization import Scheme, scheme_by_name
 from perfmodel.specs.runtime import Runtime
+from perfmodel.specs.scheduling import SchedulingClass
 from perfmodel.specs.system import System
 
 __all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
 
-Kind = Literal["hardware", "core", "runtime", "calibration", "model", "scheme"]
+Kind = Literal["hardware", "core", "runtime", "calibration", "model", "scheme", "scheduling"]
 
 _FOLDERS: Final[dict[Kind, str]] = {
     "hardware": "hardware",
@@ -39,6 +40,7 @@ _FOLDERS: Final[dict[Kind, str]] = {
     "calibration": "hardware/calibration",
     "model": "models",
     "scheme": "models/quantization",
+    "scheduling": "hardware/scheduling",
 }
 _WORDS: Final[dict[Kind, str]] = {
     "hardware": "device or system",
@@ -47,6 +49,7 @@ _WORDS: Final[dict[Kind, str]] = {
     "calibration": "calibration",
     "model": "model",
     "scheme": "quantisation",
+    "scheduling": "scheduling",
 }
 _HEADER = re.compile(r"^(name|names|hf_id|kind|title|families):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
 _COUNTED = re.compile(r"^\s*(\d+)\s*(?:x|\*|×)\s*(.+)$", re.IGNORECASE)
@@ -241,6 +244,11 @@ class Catalogue:
     def runtime(self, name: str) -> Runtime:
         """Return a runtime profile by name."""
         return read_spec(Runtime, self.path("runtime", name))
+
+    def scheduling_of(self, device: Device) -> SchedulingClass:
+        """Return how the device's family schedules work and translates addresses, the generic file where none says."""
+        known = self.spellings("scheduling")
+        return read_spec(SchedulingClass, self.path("scheduling", known.get(device.family, "generic")))
 
     def calibration(self, name: str) -> Calibration:
         """Return a calibration by name, or from a file path."""
