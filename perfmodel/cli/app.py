@@ -42,6 +42,7 @@ COMMANDS: Final = (
     "import",
     "predict",
     "validate",
+    "audit",
     "demo",
 )
 GROUPS: Final = ("hardware", "models")
