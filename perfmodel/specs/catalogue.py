@@ -1,8 +1,9 @@
 """Where descriptions live, and how a name finds one.
 
 Homes, first match wins: folders given by the caller, the user's data folder, and what perfmodel ships. Each home has
-`hardware/` (devices and systems), `hardware/cores/`, `hardware/runtimes/`, `hardware/calibration/`, `models/` and
-`models/quantization/`. A file's own name is its canonical name; other spellings stand in its `names`.
+`hardware/` (devices and systems), `hardware/allocators/`, `hardware/cores/`, `hardware/runtimes/`,
+`hardware/calibration/`, `hardware/scheduling/`, `models/` and `models/quantization/`. A file's own name is its
+canonical name; other spellings stand in its `names`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import BaseModel
 
 from perfmodel.errors import SpecError, UnknownNameError
+from perfmodel.specs.allocator import CachingRules
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.catalogue_model import model_from_catalogue
 from perfmodel.specs.core import CoreClass
@@ -31,7 +33,7 @@ from perfmodel.specs.system import System
 
 __all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
 
-Kind = Literal["hardware", "core", "runtime", "calibration", "model", "scheme", "scheduling"]
+Kind = Literal["hardware", "core", "runtime", "calibration", "model", "scheme", "scheduling", "allocator"]
 
 _FOLDERS: Final[dict[Kind, str]] = {
     "hardware": "hardware",
@@ -41,6 +43,7 @@ _FOLDERS: Final[dict[Kind, str]] = {
     "model": "models",
     "scheme": "models/quantization",
     "scheduling": "hardware/scheduling",
+    "allocator": "hardware/allocators",
 }
 _WORDS: Final[dict[Kind, str]] = {
     "hardware": "device or system",
@@ -50,6 +53,7 @@ _WORDS: Final[dict[Kind, str]] = {
     "model": "model",
     "scheme": "quantisation",
     "scheduling": "scheduling",
+    "allocator": "allocator",
 }
 _HEADER = re.compile(r"^(name|names|hf_id|kind|title|families):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
 _COUNTED = re.compile(r"^\s*(\d+)\s*(?:x|\*|×)\s*(.+)$", re.IGNORECASE)
@@ -182,7 +186,14 @@ class Catalogue:
                 "model": "Or give a config.json; `perfmodel models list` shows all.",
                 "hardware": "`perfmodel hardware list` shows all.",
             }
-            known = f"There are {', '.join(self.paths(kind))}." if kind in ("core", "runtime", "calibration") else ""
+            known = (
+                f"There are {', '.join(self.paths(kind))}."
+                if kind in ("core", "runtime", "calibration", "allocator")
+                else ""
+            )
+            known = (
+                f"There are {', '.join(self.paths(kind))}." if kind in ("runtime", "calibration", "allocator") else ""
+            )
             raise UnknownNameError.of(_WORDS[kind], name, list(spellings), cure.get(kind, known))
         return self.paths(kind)[canonical]
 
@@ -249,6 +260,10 @@ class Catalogue:
         """Return how the device's family schedules work and translates addresses, the generic file where none says."""
         known = self.spellings("scheduling")
         return read_spec(SchedulingClass, self.path("scheduling", known.get(device.family, "generic")))
+
+    def allocator(self, name: str) -> CachingRules:
+        """Return the rules of a caching allocator by name."""
+        return read_spec(CachingRules, self.path("allocator", name))
 
     def calibration(self, name: str) -> Calibration:
         """Return a calibration by name, or from a file path."""
