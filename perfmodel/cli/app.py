@@ -27,6 +27,7 @@ COMMANDS: Final = (
     "steady",
     "simulate",
     "sweep-rate",
+    "campaign",
     "compare-runs",
     "diagnose",
     "plan",

@@ -26,6 +26,8 @@ __all__ = [
     "Csv",
     "Json",
     "Markdown",
+    "Scheduler",
+    "Workers",
     "canonical",
     "number",
     "one_format",
@@ -50,6 +52,15 @@ Calibrated = Annotated[
         metavar="TEXT",
     ),
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="Dask scheduler, tcp://host:8786, or local for a cluster on this machine.",
+        metavar="ADDRESS",
+    ),
+]
+Workers = Annotated[str | None, typer.Option("--workers", help="Processes on this machine.", metavar="N")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON with stable keys in base units.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV.")]
 Markdown = Annotated[bool, typer.Option("--markdown", "--md", help="Print a Markdown table to paste.")]

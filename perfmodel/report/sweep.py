@@ -1,16 +1,17 @@
-"""Blocks of a sweep written as CSV, row by row, so that a large grid is never one text in memory, or as JSON."""
+"""Blocks of a sweep as CSV, row by row, so that a large grid is never one text in memory; as JSON or Parquet."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 from perfmodel.errors import InfeasibleError, PerfmodelError, SpecError
 from perfmodel.report.output import json_text, plain_value, whole_file
+from perfmodel.report.table_file import parquet_file
 from perfmodel.step.grid import Block
 
 __all__ = ["sweep_written"]
@@ -32,6 +33,10 @@ def sweep_written(blocks: Iterator[Block], output: Path | None, *, as_json: bool
             kind: type[PerfmodelError] = InfeasibleError if infeasible else SpecError
             raise kind(f"no combination works: {(infeasible or held[0]).error}")
     every = chain(held, blocks)
+    if output is not None and output.suffix.lower() == ".parquet":
+        _write_parquet(every, output, columns=next(block for block in held if not block.error).columns)
+        print(f"wrote {output}", file=sys.stderr)
+        return
     if output is None:
         _write(every, sys.stdout, as_json=as_json)
         return
@@ -60,3 +65,15 @@ def _write(blocks: Iterator[Block], file: IO[str], *, as_json: bool) -> None:
     writer.writeheader()
     for block in held:
         writer.writerows(_rows(block))
+
+
+def _write_parquet(blocks: Iterator[Block], output: Path, *, columns: Mapping[str, Any]) -> None:
+    """Write blocks as they come; names of axes are text, since one axis may mix numbers and words."""
+    first = next(blocks)
+    kinds: dict[str, type] = {**dict.fromkeys(first.names, str), **dict.fromkeys(columns, float), "error": str}
+    with parquet_file(output, kinds) as write:
+        for block in chain((first,), blocks):
+            n = len(next(iter(block.columns.values()), (0.0,)))
+            absent = [None] * n
+            named = {name: [text] * n for name, text in block.names.items()}
+            write({**named, **{name: block.columns.get(name, absent) for name in columns}, "error": [block.error] * n})

@@ -130,6 +130,11 @@ class Catalogue:
                 )
         return cls((*folders, user_home(), builtin_home()))
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders that the caller gave, without the user's home and the built-in one: `standard(folders)` is equal."""
+        return tuple(home for home in self.homes if home not in (user_home(), builtin_home()))
+
     def paths(self, kind: Kind) -> dict[str, Path]:
         """Return canonical name -> file for one kind, in alphabetical order; earlier homes hide later ones."""
         found: dict[str, Path] = {}

@@ -19,7 +19,7 @@ from perfmodel.work.memory_rules import step_limits
 from perfmodel.work.memory_search import concurrency_at, does_not_fit
 from perfmodel.work.memory_types import MemoryPlan
 
-__all__ = ["Block", "Grid", "grid_of", "swept", "token_budgets"]
+__all__ = ["Block", "Grid", "GridPiece", "grid_of", "grid_pieces", "piece_block", "swept", "token_budgets"]
 
 _NUMERIC = ("batch", "input_tokens", "output_tokens")
 MOST_ROWS = 50_000_000
@@ -74,18 +74,53 @@ def grid_of(question: Question, axes: Mapping[str, tuple[str, ...]]) -> Grid:
     return grid
 
 
+@dataclass(frozen=True, slots=True)
+class GridPiece:
+    """Rows of a grid that share a setup: what one worker computes. `is_only`: the grid has no other names."""
+
+    names: Mapping[str, str]
+    question: Question
+    numeric: Mapping[str, Floats]
+    is_only: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the piece."""
+        return prod(len(v) for v in self.numeric.values())
+
+
+def grid_pieces(grid: Grid, *, most_rows: int | None = None) -> Iterator[GridPiece]:
+    """Yield the pieces of a grid in the order of its rows: one a combination of names and layouts.
+
+    With `most_rows` larger ones are cut along the batch, which is the slowest axis, so that the order stays.
+    """
+    batches = grid.numeric.get("batch")
+    n_rows = prod(len(v) for v in grid.numeric.values())
+    n_cuts = 1 if most_rows is None or batches is None else min(len(batches), -(-n_rows // most_rows))
+    for names, question in variations(grid.question, grid.named):
+        if batches is None or n_cuts == 1:
+            yield GridPiece(names, question, grid.numeric, not grid.named)
+            continue
+        for part in np.array_split(batches, n_cuts):
+            yield GridPiece(names, question, {**grid.numeric, "batch": part}, not grid.named)
+
+
+def piece_block(catalogue: Catalogue, piece: GridPiece, on_rows_done: Callable[[int], None] | None = None) -> Block:
+    """Return the rows of a piece; a combination that cannot be says why in `error`, unless it is the only one."""
+    try:
+        return _block(catalogue, piece.names, piece.question, piece.numeric, on_rows_done)
+    except PerfmodelError as error:
+        if piece.is_only:
+            raise
+        if on_rows_done is not None:
+            on_rows_done(piece.n_rows)
+        return Block(piece.names, {}, "; ".join(str(error).split("\n  ")), error.exit_code)
+
+
 def swept(catalogue: Catalogue, grid: Grid, on_rows_done: Callable[[int], None] | None = None) -> Iterator[Block]:
     """Yield one block a combination of names and layouts, in the order of the axes."""
-    n_rows = prod(len(v) for v in grid.numeric.values())
-    for names, question in variations(grid.question, grid.named):
-        try:
-            yield _block(catalogue, names, question, grid.numeric, on_rows_done)
-        except PerfmodelError as error:
-            if not grid.named:
-                raise
-            if on_rows_done is not None:
-                on_rows_done(n_rows)
-            yield Block(names, {}, "; ".join(str(error).split("\n  ")), error.exit_code)
+    for piece in grid_pieces(grid):
+        yield piece_block(catalogue, piece, on_rows_done)
 
 
 def _block(

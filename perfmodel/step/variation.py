@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import product
 from typing import Any, Final, get_type_hints
@@ -49,8 +49,10 @@ def _typed(name: str, text: str, *, of_question: bool) -> Any:
     return text
 
 
-def parsed_axes(specifications: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def parsed_axes(specifications: Sequence[str], *, further: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
     """Return axis name -> values from texts such as "tp=1,2" or "batch=1:64:x2" (from : to : factor or step).
+
+    `further` names axes that are none of a question, for who knows what to do with them.
 
     >>> parsed_axes(["tp=1,2", "batch=1:8:x2", "isl=100:300:100"])
     {'tp': ('1', '2'), 'batch': ('1', '2', '4', '8'), 'input_tokens': ('100', '200', '300')}
@@ -66,8 +68,8 @@ def parsed_axes(specifications: Sequence[str]) -> dict[str, tuple[str, ...]]:
                 got=repr(text),
                 expected="name=value,value or name=from:to:step or from:to:xfactor",
             )
-        if name not in _field_names():
-            raise UnknownNameError.of("axis", name, sorted({*_field_names(), *_SHORT}))
+        if name not in _field_names() and name not in further:
+            raise UnknownNameError.of("axis", name, sorted({*_field_names(), *_SHORT, *further}))
         if name in axes:
             raise SpecError(f"axis {name} is given twice", cure="Put all its values into one.")
         axes[name] = tuple(v for part in values.split(",") for v in _expanded(name, part.strip()))
