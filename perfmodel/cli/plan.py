@@ -96,7 +96,11 @@ def plan(
     hardware: Annotated[
         str,
         typer.Option(
-            "--hardware", help="Devices or systems, parted by commas.", autocompletion=hardware_names, metavar="A,B"
+            "--hardware",
+            help="Devices or systems, parted by commas; seven that are usual without it.",
+            autocompletion=hardware_names,
+            metavar="A,B",
+            show_default=False,
         ),
     ] = _USUAL_HARDWARE,
     max_devices: Annotated[str, typer.Option("--max-devices", help="Most devices in all.", metavar="N")] = "64",
