@@ -73,7 +73,8 @@ def serving_case(
     if policy is None:
         policy = policy_of_plan(case, plan)
         assumed.append(f"scheduling {policy} (as {case.setup.runtime.name} does)")
-    limits = _limits(plan, v0=accounting == "vllm-v0")
+    runtime = case.setup.runtime
+    limits = _limits(plan, v0=accounting == "vllm-v0", reserves_prompt=runtime.scheduler.reserves_prompt)
     if plan.n_pools > 1:
         assumed.append(f"{plan.n_pools} data-parallel ranks share sequences evenly and keep pace")
     if case.setup.layout.pp > 1:
@@ -99,7 +100,7 @@ def policy_of_plan(case: Case, plan: MemoryPlan) -> str:
     return "prefill-first" if policy == "mixed" and not plan.limits.chunked_prefill else policy
 
 
-def _limits(plan: MemoryPlan, *, v0: bool) -> SchedulerLimits:
+def _limits(plan: MemoryPlan, *, v0: bool, reserves_prompt: bool) -> SchedulerLimits:
     return SchedulerLimits(
         max_num_seqs=plan.limits.max_num_seqs * plan.n_pools,
         max_num_batched_tokens=plan.limits.max_num_batched_tokens * plan.n_pools,
@@ -108,4 +109,5 @@ def _limits(plan: MemoryPlan, *, v0: bool) -> SchedulerLimits:
         block_tokens=plan.block_tokens,
         chunked=plan.limits.chunked_prefill,
         watermark_frac=_V0_WATERMARK_FRAC if v0 else 0.0,
+        reserves_prompt=reserves_prompt,
     )

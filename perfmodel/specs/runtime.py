@@ -94,6 +94,8 @@ class SchedulerDefaults(Spec):
     """Token budget of a step once chunked prefill is on; None: max_num_batched_tokens."""
     max_model_len: Annotated[int, Field(ge=1)] | None = None
     """Context limit where the user gives none; None: what the model was trained for."""
+    reserves_prompt: bool = False
+    """A prompt that is cut over steps is admitted only where all of it has room."""
     large_device: LargeDevice | None = None
 
 

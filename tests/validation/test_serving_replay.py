@@ -26,13 +26,15 @@ from perfmodel.specs.catalogue import Catalogue, builtin_home
 from perfmodel.specs.deployment import Deployment
 from perfmodel.specs.files import read_data
 from perfmodel.step.question import Question, case_of
+from perfmodel.work.memory import memory_plan
 
 DATA = Path(__file__).parent / "data"
 NAME = "rtx-4090-vllm-0.19"
 Array = NDArray[np.float64]
 N_LAYERS = 32
-HOST_S = 0.0003
-"""Host time of a step that nothing hides: 0 to 0.5 ms explain the run."""
+HOST_S = 0.0
+"""Host time of a step that nothing hides: the run's own configuration schedules beside the device."""
+MOST_BLOCK_ERROR_FRAC = 0.02
 MOST_ERROR_FRAC = 0.05
 """Of mean and median TTFT, TPOT and end-to-end time."""
 
@@ -186,9 +188,40 @@ class MeasuredTimes:
         return self._dense_s(prompt_tokens, rows) + self._prompts_s(prompt_tokens, attended)
 
 
-def test_with_the_measured_kernel_table_the_means_are_within_two_percent(replay: Replay) -> None:
+MOST_TABLE_ERROR_FRAC = 0.02
+
+
+@pytest.fixture(scope="module")
+def measured_replay(replay: Replay) -> Replay:
     table = step_table(MeasuredTimes(), n_seqs=64, context_tokens=5000, prompt_tokens=2048)
-    measured = replace(replay, serving=replace(replay.serving, clock=TableClock(table)))
-    errors = measured.errors(measured.result())
-    assert max(abs(error) for name, error in errors.items() if name.startswith("mean")) < 0.02, errors
-    assert max(map(abs, errors.values())) < MOST_ERROR_FRAC, errors
+    return replace(replay, serving=replace(replay.serving, clock=TableClock(table)))
+
+
+def test_with_the_measured_kernel_table_latencies_are_within_two_percent(measured_replay: Replay) -> None:
+    """All but the median of end to end, which falls where requests are rare: 76 s to 91 s hold a tenth of them."""
+    errors = measured_replay.errors(measured_replay.result())
+    median = errors.pop("median e2e_s")
+    assert max(map(abs, errors.values())) < MOST_TABLE_ERROR_FRAC, errors
+    assert abs(median) < 0.03
+
+
+def test_the_median_of_end_to_end_is_off_by_no_more_than_chance(measured_replay: Replay) -> None:
+    """Medians of requests drawn again, ours and theirs of the same ones, scatter by as much as they differ."""
+    ours, theirs = measured_replay.result().columns["e2e_s"], measured_replay.measured["e2e_s"]
+    drawn = np.random.default_rng(0).integers(0, len(ours), (1000, len(ours)))
+    ratios = np.median(ours[drawn], axis=1) / np.median(theirs[drawn], axis=1) - 1
+    assert abs(ratios.mean()) < MOST_TABLE_ERROR_FRAC
+    assert abs(np.median(ours) / np.median(theirs) - 1) < 2 * ratios.std()
+    deciles = np.percentile(ours, range(10, 100, 10)) / np.percentile(theirs, range(10, 100, 10)) - 1
+    assert np.abs(deciles).mean() < MOST_TABLE_ERROR_FRAC
+
+
+def test_memory_accounting_finds_the_blocks_of_the_run(catalogue: Catalogue) -> None:
+    """Without pasting the count: 0.9 x 25.25 GB less weights, sampling at profile time and what torch does not see."""
+    stated = read_data(DATA / f"{NAME}.yaml")
+    flags = ("max_num_seqs", "max_num_batched_tokens", "max_model_len", "gpu_memory_utilization")
+    deployment = Deployment(**{name: stated[name] for name in flags})
+    names = {name: stated[name] for name in ("model", "runtime")}
+    case = case_of(catalogue, Question(hardware=stated["device"], deployment=deployment, **names))
+    plan = memory_plan(case.memory.with_options(total_bytes=float(stated["device_total_memory_bytes"])))
+    assert plan.n_blocks == pytest.approx(stated["num_gpu_blocks"], rel=MOST_BLOCK_ERROR_FRAC)
