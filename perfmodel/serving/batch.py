@@ -286,10 +286,12 @@ class Batch:
         else:
             n_emitted = self.decoding.n_emitted(request)
             n_cached = self.decoding.leave(request)
-            blocks = self.decoding.held(n_cached)
-            if self.host.took(blocks):
-                self.n_moved += blocks
-                self.elsewhere[request] = Elsewhere(n_cached, n_emitted, blocks)
+            filled = self.decoding.held(n_cached)
+            # For a cut prompt a sequence may have to go that was given room for the next step.
+            blocks = self.decoding.held(n_cached + self.decoding.tokens_of(1)) if self._is_fed else filled
+            if self.host.took(filled):
+                self.n_moved += filled
+                self.elsewhere[request] = Elsewhere(n_cached, n_emitted, filled)
             else:
                 self.n_emitted_before[request] = n_emitted
         if self.limits.finds_again or self.pool.shares:
