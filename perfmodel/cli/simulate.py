@@ -14,13 +14,12 @@ from perfmodel.cli.flags import Csv, Json, number, whole
 from perfmodel.cli.options import asking
 from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown, written
-from perfmodel.report.picture import checked_picture
+from perfmodel.report.run_files import RunFiles
 from perfmodel.report.serving import bench_document, request_rows, serving_document, serving_tables
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.deployment import serving_case
 from perfmodel.serving.engine import simulated
 from perfmodel.serving.metrics import Slo, serving_result
-from perfmodel.serving.timeline import timeline
 from perfmodel.serving.traffic import Traffic
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.question import Question, case_of
@@ -77,7 +76,19 @@ def simulate(
         Path | None,
         typer.Option("--save-result", help="File for the result in the field names of `vllm bench serve`."),
     ] = None,
+    save_requests: Annotated[
+        Path | None, typer.Option("--save-requests", help="Table of the requests, .csv or .parquet.")
+    ] = None,
+    save_series: Annotated[
+        Path | None, typer.Option("--save-series", help="Table of batch, queue and KV cache over time.")
+    ] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option("--perfetto", help="Schedule as trace events, for ui.perfetto.dev (.json).")
+    ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Picture of batch, queue and KV cache over time.")] = None,
+    plot_latency: Annotated[
+        Path | None, typer.Option("--plot-latency", help="Picture of the shares of requests by TTFT, TPOT, end to end.")
+    ] = None,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
@@ -105,7 +116,9 @@ def simulate(
     spread = number("--length-spread", length_spread, low=0.0, high=1.0)
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
     seed_number = int(number("--seed", seed, low=0, high=2**53))
-    checked_picture(plot)
+    files = RunFiles(
+        requests=save_requests, series=save_series, schedule=perfetto, over_time=plot, latencies=plot_latency
+    )
     slo = objectives(slo_ttft, slo_tpot)
     users = question.batch if question.batch is not None else question.deployment.max_concurrency
     question = replace(question, batch=1.0)
@@ -138,10 +151,7 @@ def simulate(
     load += f" drawn at {rate:g}" if rate is not None and trace_file is None else ""
     load += f", at most {users:g} in flight" if users is not None else ""
     what = f"{len(trace)} requests, {lengths}, {load}"
-    if plot is not None:
-        from perfmodel.report.serving_plot import save_timeline
-
-        save_timeline(timeline(run), plot, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}")
+    files.write(result, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}", slo=slo)
     if as_json:
         print(json_text(serving_document(serving, result)))
     elif as_csv:

@@ -203,3 +203,23 @@ def test_requests_that_are_too_long_are_counted(run_cli: Run) -> None:
     assert refused > 0
     assert found["n_completed"] == 120 - refused
     assert any("refused" in text for text in found["warnings"])  # type: ignore[attr-defined]
+
+
+def test_files_that_a_run_leaves_behind(run_cli: Run, tmp_path: Path) -> None:
+    names = {
+        "--save-requests": "requests.parquet",
+        "--save-series": "series.csv",
+        "--perfetto": "schedule.json",
+        "--plot": "time.svg",
+        "--plot-latency": "latency.png",
+    }
+    flags = [word for flag, name in names.items() for word in (flag, str(tmp_path / name))]
+    ran = run_cli(
+        "simulate", "llama-3.1-8b", "a100-80gb-sxm", "--isl", "64", "--osl", "8", "--num-prompts", "5", *flags
+    )
+    assert ran[0] == 0, ran[2]
+    assert {path.name for path in tmp_path.iterdir()} == set(names.values())
+    series = (tmp_path / "series.csv").read_text().splitlines()
+    assert series[0].startswith("time_s,n_running,n_waiting,kv_used_frac")
+    assert len(series) == 401
+    assert run_cli("simulate", "llama-3.1-8b", "a100-80gb-sxm", "--save-requests", str(tmp_path / "x.txt"))[0] == 2
