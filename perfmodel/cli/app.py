@@ -46,7 +46,7 @@ COMMANDS: Final = (
     "audit",
     "demo",
 )
-GROUPS: Final = ("hardware", "models")
+GROUPS: Final = ("hardware", "models", "precision")
 
 
 def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:

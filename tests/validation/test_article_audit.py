@@ -217,6 +217,7 @@ def test_all_reduce_figures_disagree(article: Audit) -> None:
 
 def test_replicas_of_250_requests_a_second(article: Audit) -> None:
     """Prefill alone: 512 tokens x 2 x 6.53e9 = 6.7 Tflop at 312 Tflop/s: 47 requests/s at most, decode not counted."""
-    finding = found(article, "hpa", "capacity")
+    finding = found(article, "hpa", "autoscaler")
     assert finding.model < 47
     assert "hard bound" in finding.reason
+    assert "the count stays at 2" in finding.working[-1]

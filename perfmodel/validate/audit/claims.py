@@ -15,6 +15,7 @@ from perfmodel.errors import UnitError
 from perfmodel.specs.figures import Spec
 from perfmodel.validate.audit.base import Setup
 from perfmodel.validate.audit.figures import Printed, printed
+from perfmodel.validate.audit.rules.capacity import Capacity, ScalesWith
 from perfmodel.validate.audit.rules.fitted import DriftThreshold, FormulaFit
 from perfmodel.validate.audit.rules.numbers import Arithmetic, Inputs, Limit, Same, Shares
 from perfmodel.validate.audit.rules.physics import Bandwidth, Placement, RotaryError
@@ -29,7 +30,6 @@ from perfmodel.validate.audit.rules.public import (
 )
 from perfmodel.validate.audit.rules.quality import PerplexityRise
 from perfmodel.validate.audit.rules.serving import (
-    Capacity,
     Feasible,
     LimitCause,
     MemoryPeak,
@@ -60,6 +60,7 @@ AnyCheck = Annotated[
     | RotaryError
     | RunsOn
     | Same
+    | ScalesWith
     | Shares
     | Specification
     | Speedup

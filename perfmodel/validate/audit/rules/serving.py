@@ -7,24 +7,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Final, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from perfmodel.errors import InfeasibleError
 from perfmodel.estimate import Z80, Bound
 from perfmodel.step.answer import Answer, Figure
-from perfmodel.step.request import request_estimate
 from perfmodel.units import GB, bandwidth_text, time_text
 from perfmodel.validate.audit.base import Check, Desk, MissingError, Ref, first_line
 from perfmodel.validate.audit.figures import figure_text
 from perfmodel.validate.audit.traffic import served
 from perfmodel.validate.audit.verdict import Finding, Verdict, graded
 
-__all__ = ["Capacity", "Feasible", "LimitCause", "MemoryPeak", "Speedup", "Throughput", "Ttft"]
+__all__ = ["Feasible", "LimitCause", "MemoryPeak", "Speedup", "Throughput", "Ttft", "times_text"]
 
 _MOST_BATCH: Final = 4096
-_MOST_RUNNING: Final = 256
 _IDLE_FRAC: Final = 0.2
 """A resource that is busy for less than this share of the time saturates nothing."""
 _BOUNDS: Final[Mapping[str, tuple[Bound, ...]]] = {
@@ -63,7 +59,7 @@ class Throughput(Check):
             high=model.high,
             most=bound,
             inside="inside the model's band",
-            cause=f"{_times(stated, model.value)} the model at {asked} in flight; {fits}",
+            cause=f"{times_text(stated, model.value)} the model at {asked} in flight; {fits}",
             bound=f"above what {run.device} can give at all: {bound:,.0f} tokens/s at its peak rates",
             working=(*run.working, f"hard bound {bound:,.0f} tokens/s", fits),
         )
@@ -103,7 +99,7 @@ class Ttft(Check):
             high=model.high,
             least=bound,
             inside="inside the model's band",
-            cause=f"{_times(stated, model.value)} the model at {asked} in flight; {fits}",
+            cause=f"{times_text(stated, model.value)} the model at {asked} in flight; {fits}",
             bound=f"below what one prompt needs at the peak rates of {run.device}: {time_text(bound)}",
             working=(*run.working, f"hard bound of one prompt {time_text(bound)}", fits),
         )
@@ -271,69 +267,6 @@ class LimitCause(Check):
         )
 
 
-class Capacity(Check):
-    """Requests per second that one replica is said to serve."""
-
-    kind: Literal["capacity"]
-    setup: str
-    figure: Ref
-
-    def findings(self, desk: Desk) -> Iterator[Finding]:
-        """Yield the rate's place against the best batch, and the prompt length at which it could be reached."""
-        stated = desk.value(self.figure)
-        most = desk.answer(self.setup, batch=_MOST_RUNNING).workload.batch
-        batches = _doublings(most)
-        rates = _requests_per_s(desk, self.setup, "auto", batches)
-        best = desk.answer(self.setup, batch=int(batches[np.argmax(rates)])).figures["requests_per_s"]
-        bound = float(_requests_per_s(desk, self.setup, "hard-bound", batches).max())
-        lengths = _doublings(desk.case(self.setup).workload.input_tokens)
-        by_length = _requests_per_s(desk, self.setup, "auto", batches[:, None], lengths, 1.0).max(axis=0)
-        fitting = lengths[by_length >= stated]
-        fits = (
-            f"requests of at most {fitting[-1]:g} prompt tokens and one token of answer would reach it"
-            if len(fitting)
-            else "not even requests of one token in and one out would reach it"
-        )
-        yield graded(
-            self.kind,
-            self.figure.rpartition(".")[2],
-            stated=stated,
-            model=best.value,
-            low=best.low,
-            high=best.high,
-            most=bound,
-            inside="inside the model's band",
-            cause=f"{_times(stated, best.value)} the model; {fits}",
-            bound=f"above the hard bound of {bound:,.3g} requests/s for these lengths on this replica; {fits}",
-            working=(f"best over batches up to {most:g}: {best.value:,.3g} requests/s; hard bound {bound:,.3g}", fits),
-        )
-
-
-def _doublings(most: float) -> NDArray[np.float64]:
-    """Return 1, 2, 4, ... up to a number of at least 1."""
-    return np.exp2(np.arange(math.floor(math.log2(most)) + 1, dtype=np.float64))
-
-
-def _requests_per_s(
-    desk: Desk,
-    setup: str,
-    calibration: str,
-    batches: NDArray[np.float64],
-    input_tokens: NDArray[np.float64] | None = None,
-    output_tokens: float | None = None,
-) -> NDArray[np.float64]:
-    """Return requests per second of batches, one after the other, with the set-up's lengths or others."""
-    case, answer = desk.case(setup, calibration=calibration), desk.answer(setup)
-    found = request_estimate(
-        case.engine,
-        batch=batches,
-        input_tokens=case.workload.input_tokens if input_tokens is None else input_tokens,
-        output_tokens=output_tokens or case.workload.output_tokens,
-        token_budget=float(answer.memory.limits.max_num_batched_tokens),
-    )
-    return np.asarray(found.requests_per_s)
-
-
 def _busy_frac(resource: str, answer: Answer) -> tuple[float, str]:
     """Return the largest share of a decode step for which a resource can be busy at its nominal rate, and how."""
     step_s = answer.figures["tpot_s"].value
@@ -361,7 +294,8 @@ def _rel_sd(figure: Figure) -> float:
     return math.log(figure.high / figure.value) / Z80 if figure.high > figure.value else 0.0
 
 
-def _times(stated: float, model: float) -> str:
+def times_text(stated: float, model: float) -> str:
+    """Return a ratio as words: 1.3 times, or 0.4 % of."""
     ratio = stated / model
     return f"{ratio:.2g} times" if ratio >= 0.01 else f"{100 * ratio:.2g} % of"
 

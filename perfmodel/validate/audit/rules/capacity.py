@@ -1,0 +1,117 @@
+"""Checks of what a replica can serve, and of an autoscaler's target against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.autoscale import Autoscaler
+from perfmodel.step.request import request_estimate
+from perfmodel.validate.audit.base import Check, Desk, Ref
+from perfmodel.validate.audit.rules.serving import times_text
+from perfmodel.validate.audit.verdict import Finding, graded
+
+__all__ = ["Capacity", "ScalesWith"]
+
+_MOST_RUNNING: Final = 256
+
+
+class Capacity(Check):
+    """Requests per second that one replica is said to serve."""
+
+    kind: Literal["capacity"]
+    setup: str
+    figure: Ref
+
+    def findings(self, desk: Desk) -> Iterator[Finding]:
+        """Yield the rate's place against the best batch, and the prompt length at which it could be reached."""
+        yield _capacity_finding(self.kind, desk, self.setup, self.figure)
+
+
+class ScalesWith(Check):
+    """A horizontal autoscaler on requests per second of one replica: target, least and most replicas."""
+
+    kind: Literal["autoscaler"]
+    setup: str
+    target: Ref
+    min_replicas: Ref
+    max_replicas: Ref
+
+    def findings(self, desk: Desk) -> Iterator[Finding]:
+        """Yield the target's place against what a replica can serve, and where the count of replicas settles."""
+        finding = _capacity_finding(self.kind, desk, self.setup, self.target)
+        hpa = Autoscaler(
+            min_replicas=int(desk.value(self.min_replicas)),
+            max_replicas=int(desk.value(self.max_replicas)),
+            target_requests_per_s=desk.value(self.target),
+        )
+        carried = hpa.carried(capacity_requests_per_s=finding.model)
+        full = hpa.max_replicas * finding.model
+        settles = (
+            f"replicas of {finding.model:,.3g} requests/s never show {hpa.target_requests_per_s:g}: the count stays at "
+            f"{hpa.min_replicas}, which carry {carried:,.3g} requests/s; {hpa.max_replicas} would carry {full:,.3g}"
+            if carried < full
+            else f"all {hpa.max_replicas} replicas come, and carry {full:,.3g} requests/s"
+        )
+        yield replace(finding, working=(*finding.working, settles))
+
+
+def _capacity_finding(check: str, desk: Desk, setup: str, figure: Ref) -> Finding:
+    """Return where a rate of requests stands against what one replica serves at its best batch."""
+    stated = desk.value(figure)
+    most = desk.answer(setup, batch=_MOST_RUNNING).workload.batch
+    batches = _doublings(most)
+    rates = _requests_per_s(desk, setup, "auto", batches)
+    best = desk.answer(setup, batch=int(batches[np.argmax(rates)])).figures["requests_per_s"]
+    bound = float(_requests_per_s(desk, setup, "hard-bound", batches).max())
+    lengths = _doublings(desk.case(setup).workload.input_tokens)
+    by_length = _requests_per_s(desk, setup, "auto", batches[:, None], lengths, 1.0).max(axis=0)
+    fitting = lengths[by_length >= stated]
+    fits = (
+        f"requests of at most {fitting[-1]:g} prompt tokens and one token of answer would reach it"
+        if len(fitting)
+        else "not even requests of one token in and one out would reach it"
+    )
+    return graded(
+        check,
+        figure.rpartition(".")[2],
+        stated=stated,
+        model=best.value,
+        low=best.low,
+        high=best.high,
+        most=bound,
+        inside="inside the model's band",
+        cause=f"{times_text(stated, best.value)} the model; {fits}",
+        bound=f"above the hard bound of {bound:,.3g} requests/s for these lengths on this replica; {fits}",
+        working=(f"best over batches up to {most:g}: {best.value:,.3g} requests/s; hard bound {bound:,.3g}", fits),
+    )
+
+
+def _doublings(most: float) -> NDArray[np.float64]:
+    """Return 1, 2, 4, ... up to a number of at least 1."""
+    return np.exp2(np.arange(math.floor(math.log2(most)) + 1, dtype=np.float64))
+
+
+def _requests_per_s(
+    desk: Desk,
+    setup: str,
+    calibration: str,
+    batches: NDArray[np.float64],
+    input_tokens: NDArray[np.float64] | None = None,
+    output_tokens: float | None = None,
+) -> NDArray[np.float64]:
+    """Return requests per second of batches, one after the other, with the set-up's lengths or others."""
+    case, answer = desk.case(setup, calibration=calibration), desk.answer(setup)
+    found = request_estimate(
+        case.engine,
+        batch=batches,
+        input_tokens=case.workload.input_tokens if input_tokens is None else input_tokens,
+        output_tokens=output_tokens or case.workload.output_tokens,
+        token_budget=float(answer.memory.limits.max_num_batched_tokens),
+    )
+    return np.asarray(found.requests_per_s)
