@@ -46,7 +46,7 @@ COMMANDS: Final = (
     "audit",
     "demo",
 )
-GROUPS: Final = ("hardware", "models", "precision")
+GROUPS: Final = ("hardware", "models", "hierarchy", "precision")
 
 
 def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:

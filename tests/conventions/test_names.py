@@ -94,8 +94,8 @@ def test_the_allow_list_is_needed() -> None:
 
 @pytest.mark.parametrize("package", ["cost", "step"])
 def test_arguments_have_their_unit_in_the_name(package: str) -> None:
-    """Besides the fields' reasons: a quantile, an exponent and a fraction speak for themselves."""
-    further = {"count", "fraction", "exponent", "quantile", "value", "rel_sd"}
+    """Besides the fields' reasons: a quantile, an exponent (skew is one) and a fraction speak for themselves."""
+    further = {"count", "fraction", "exponent", "quantile", "skew", "value", "rel_sd"}
     found = [(f.name, *a) for f in FILES if f.relative_to(PACKAGE).parts[0] == package for a in arguments(f)]
     assert found
     assert [

@@ -106,3 +106,73 @@ def test_what_cannot_be_answered_is_refused(run_cli: Callable[..., Any], words: 
 def test_json_holds_no_text_beside_it(run_cli: Callable[..., Any]) -> None:
     ran = run_cli("issue", "ascend-910b2", CHAIN, "--ipc", "2,1", "--json")
     assert set(json.loads(ran.out)) >= {"n_cycles", "instructions", "change"}
+
+
+def test_a_matmul_through_the_hierarchy(run_cli: Callable[..., Any]) -> None:
+    """96 of 1568 MiB miss (see test_traffic.py); at 42.7 % it would be 0.573 x 1568 = 898.5 MiB, 9.36 times as many."""
+    words = ("hierarchy", "matmul", "ascend-910b2", "4096", "4096", "4096")
+    found = answer(run_cli, *words, "--stated-use", "0.892", "--stated-hit", "0.427")
+    assert found["l2_hit_frac"] == pytest.approx(1 - 96 / 1568)
+    assert [level["level"] for level in found["levels"]] == ["dram", "l2"]
+    assert found["stated"]["implied_dram_bytes"] == pytest.approx(0.573 * 1568 * 2**20)
+    assert found["stated"]["implied_times_least"] == pytest.approx(0.573 * 1568 / 96)
+    assert found["stated"]["implied_time_s"] == pytest.approx(0.573 * 1568 * 2**20 / (0.892 * 1.6e12))
+    text = run_cli(*words).out
+    assert "93.9 %" in text
+    assert "groups of 5 columns, zigzag" in text
+    rows = answer(run_cli, "hierarchy", "matmul", "ascend-910b2", "16384", "16384", "16384", "--order", "rows")
+    assert rows["l2_hit_frac"] == pytest.approx(0.3178, abs=1e-3)
+    small = answer(run_cli, *words, "--l2", "1MiB", "--tile", "64x64")
+    assert small["l2_hit_frac"] < found["l2_hit_frac"]
+    columns = list(csv.DictReader(io.StringIO(run_cli(*words, "--csv").out)))
+    assert float(columns[0]["l2_hit_frac"]) == pytest.approx(found["l2_hit_frac"])
+
+
+def test_streams_and_gathers(run_cli: Callable[..., Any]) -> None:
+    warm = answer(run_cli, "hierarchy", "stream", "ascend-910b2", "100MiB", "--warm")
+    cold = answer(run_cli, "hierarchy", "stream", "ascend-910b2", "100MiB")
+    assert (warm["dram_read_bytes"], cold["dram_read_bytes"]) == (0, 100 * 2**20)
+    assert warm["time_s"] < cold["time_s"]
+    table = ("--rows", "2.4e6", "--row-bytes", "256", "--accesses", "6e7")
+    spread = answer(run_cli, "hierarchy", "gather", "ascend-910b2", *table)
+    # 2.4e6 x 256 = 614.4 MB over lines of 512: 0.95 x 201.3 MB of it are there
+    assert spread["l2_hit_frac"] == pytest.approx(0.95 * 192 * 2**20 / 614.4e6, abs=1e-3)
+    local = answer(run_cli, "hierarchy", "gather", "ascend-910b2", *table, "--skew", "1")
+    assert local["l2_hit_frac"] > spread["l2_hit_frac"]
+    assert "skew 1" in run_cli("hierarchy", "gather", "ascend-910b2", *table, "--skew", "1").out
+
+
+def test_the_hierarchy_against_measurements(run_cli: Callable[..., Any], tmp_path: Path) -> None:
+    shipped = Path(__file__).resolve().parents[2] / "hardware" / "measurements"
+    found = answer(run_cli, "hierarchy", "validate", str(shipped / "l2-hit-rates.csv"))
+    assert len(found["hit_rates"]) == 3
+    assert all(abs(row["difference_frac"]) < 0.02 for row in found["hit_rates"])
+    text = run_cli("hierarchy", "validate", str(shipped / "ascend-910b2-kernels.csv")).out
+    assert "cold" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("matmul", "ascend-910b2", "0", "1", "1"), "M"),
+        (("matmul", "ascend-910b2", "1", "1", "x"), "K"),
+        (("matmul", "ascend-910b2", "1", "1", "1", "--dtype", "fp7"), "dtype"),
+        (("matmul", "ascend-910b2", "1", "1", "1", "--dtype", "fp8"), "no fp8"),
+        (("matmul", "ascend-910b2", "1", "1", "1", "--order", "spiral"), "order"),
+        (("matmul", "ascend-910b2", "1", "1", "1", "--tile", "128"), "--tile"),
+        (("matmul", "ascend-910b2", "1", "1", "1", "--l2", "big"), "--l2"),
+        (("matmul", "ascend-910b2", "1", "1", "1", "--stated-hit", "0.5"), "both"),
+        (("matmul", "no-such-device", "1", "1", "1"), "unknown"),
+        (("stream", "ascend-910b2", "much"), "SIZE"),
+        (("gather", "ascend-910b2", "--rows", "0", "--row-bytes", "2", "--accesses", "1"), "--rows"),
+        (("gather", "ascend-910b2", "--rows", "9", "--row-bytes", "2", "--accesses", "1", "--skew", "nan"), "--skew"),
+        (("validate", "no-such-table.csv"), "no-such-table"),
+    ],
+)
+def test_questions_about_the_hierarchy_that_cannot_be_answered(
+    run_cli: Callable[..., Any], words: tuple[str, ...], message: str
+) -> None:
+    ran = run_cli("hierarchy", *words)
+    assert ran.code == 2
+    assert message in ran.err
+    assert "Traceback" not in ran.err
