@@ -93,14 +93,14 @@ class Prediction:
 class StatedPair:
     """A stated use of main memory with a stated hit rate: what both together say of a kernel.
 
-    Bytes that miss are `dram_bytes`; at the stated use they take `time_s`. `times_least` is how often each byte that
+    Bytes that miss are `dram_bytes`; at the stated use they take `time_s`. `n_moves` is how often each byte that
     has to move would move, `least_use_frac` the use of main memory if each moved once in the predicted time.
     """
 
     dram_bytes: Num
     time_s: Num
     flop_per_s: Num
-    times_least: Num
+    n_moves: Num
     least_use_frac: Num
 
 
@@ -112,7 +112,7 @@ def stated_pair(prediction: Prediction, *, least_bytes: Num, dram_use_frac: Num,
         dram_bytes=missed,
         time_s=time,
         flop_per_s=prediction.flop / time,
-        times_least=missed / least_bytes,
+        n_moves=missed / least_bytes,
         least_use_frac=least_bytes / (prediction.time.value * prediction.dram_bytes_per_s),
     )
 

@@ -104,7 +104,7 @@ def pair_document(pair: StatedPair, found: Prediction) -> dict[str, float]:
         "implied_dram_bytes": float(pair.dram_bytes),
         "implied_time_s": float(pair.time_s),
         "implied_flop_per_s": float(pair.flop_per_s),
-        "implied_times_least": float(pair.times_least),
+        "implied_n_moves": float(pair.n_moves),
         "least_use_frac": float(pair.least_use_frac),
         "predicted_dram_use_frac": float(found.dram_use_frac),
         "predicted_l2_hit_frac": float(found.hit_frac),
@@ -116,7 +116,7 @@ def pair_text(document: dict[str, float], *, fits: bool) -> list[str]:
     room = "the working set fits into the L2" if fits else "the working set does not fit into the L2"
     moved, time, rate = (document[f"implied_{name}"] for name in ("dram_bytes", "time_s", "flop_per_s"))
     implied = f"{bytes_text(moved)} from main memory in {time_text(time)}, {rate_text(rate)}"
-    often = f"each byte that has to move would move {document['implied_times_least']:.3g} times, while {room}"
+    often = f"each byte that has to move would move {document['implied_n_moves']:.3g} times, while {room}"
     least = f"{100 * document['least_use_frac']:.1f} %"
     return [
         f"Stated together they mean {implied}: {often}.",

@@ -115,7 +115,7 @@ def test_a_matmul_through_the_hierarchy(run_cli: Callable[..., Any]) -> None:
     assert found["l2_hit_frac"] == pytest.approx(1 - 96 / 1568)
     assert [level["level"] for level in found["levels"]] == ["dram", "l2"]
     assert found["stated"]["implied_dram_bytes"] == pytest.approx(0.573 * 1568 * 2**20)
-    assert found["stated"]["implied_times_least"] == pytest.approx(0.573 * 1568 / 96)
+    assert found["stated"]["implied_n_moves"] == pytest.approx(0.573 * 1568 / 96)
     assert found["stated"]["implied_time_s"] == pytest.approx(0.573 * 1568 * 2**20 / (0.892 * 1.6e12))
     text = run_cli(*words).out
     assert "93.9 %" in text
