@@ -38,6 +38,7 @@ COMMANDS: Final = (
     "layout",
     "dispatch",
     "streams",
+    "profile",
     "fit",
     "calibrate",
     "import",

@@ -58,6 +58,7 @@ class OperatorTiming:
 
     `start_s` counts from the profiler's own zero. `wait_s` is what the operator waited before it started. `n_blocks` is
     how many cores (Ascend: Block Dim or Block Num) it was spread over. Shapes and dtypes are in the tool's order.
+    `place` says where in the file it stands, for messages.
     """
 
     name: str
@@ -76,6 +77,7 @@ class OperatorTiming:
     output_dtypes: tuple[str, ...] = ()
     input_formats: tuple[str, ...] = ()
     step: str = ""
+    place: str = ""
     counters: tuple[tuple[str, float], ...] = ()
 
     @property

@@ -102,6 +102,10 @@ class Imported:
     system: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
     usable_for_fit: bool = True
+    bad_durations: tuple[Fault, ...] = ()
+    """Operators left out since their duration is a number and none that time can take: negative or infinite."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Pairs of operators (by position) of which the second waited for the first, as the file states it."""
 
     @property
     def missing(self) -> tuple[str, ...]:

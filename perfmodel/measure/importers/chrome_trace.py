@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from perfmodel.measure.importers.base import Context, Imported
 from perfmodel.measure.importers.operators import operator_rows
 from perfmodel.measure.importers.reading import json_documents, number_of
 from perfmodel.measure.profile import OperatorTiming, dtype_name, nested_shapes
+from perfmodel.measure.text import Faults
 
 __all__ = ["parse"]
 
@@ -74,10 +76,18 @@ def _launchers(events: Sequence[Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _timing(
-    event: Mapping[str, Any], process: str, start_us: float, launchers: Mapping[str, Mapping[str, Any]]
+    event: Mapping[str, Any],
+    number: int,
+    process: str,
+    start_us: float,
+    launchers: Mapping[str, Mapping[str, Any]],
+    bad: Faults,
 ) -> OperatorTiming | None:
     duration, start = number_of(event.get("dur")), number_of(event.get("ts"))
-    if duration is None or start is None or not 0 <= duration < math.inf or not math.isfinite(start):
+    if duration is None or start is None or not math.isfinite(start):
+        return None
+    if not 0 <= duration < math.inf:
+        bad.add(f"event {number} ({event.get('name', '')})", f"dur {duration:g}", "microseconds")
         return None
     found = event.get("args")
     args = found if isinstance(found, dict) else {}
@@ -92,6 +102,7 @@ def _timing(
         device=str(args.get("device", process)),
         stream=str(args.get("stream") or args.get("Physic Stream Id") or event.get("tid", "")),
         core=str(args.get("Task Type") or event.get("cat") or ""),
+        place=f"event {number}",
         input_shapes=nested_shapes(dims),
         input_dtypes=tuple(name for word in words if (name := dtype_name(str(word)))),
     )
@@ -101,13 +112,17 @@ def parse(text: str, *, context: Context) -> Imported:
     """Return the events that ran on a device; where a trace has none, its host operators, with a warning."""
     events = _events(text, context.name)
     names = _process_names(events)
-    spans = [e for e in events if isinstance(e, dict) and e.get("ph") == "X"]
-    device = [e for e in spans if _is_device(e, names.get(str(e.get("pid")), ""))]
-    chosen = device or [e for e in spans if str(e.get("cat", "")).lower() in ("", "cpu_op", "operator")]
-    starts = [start for e in chosen if (start := number_of(e.get("ts"))) is not None and math.isfinite(start)]
+    spans = [(i, e) for i, e in enumerate(events, start=1) if isinstance(e, dict) and e.get("ph") == "X"]
+    device = [(i, e) for i, e in spans if _is_device(e, names.get(str(e.get("pid")), ""))]
+    chosen = device or [(i, e) for i, e in spans if str(e.get("cat", "")).lower() in ("", "cpu_op", "operator")]
+    starts = [start for _, e in chosen if (start := number_of(e.get("ts"))) is not None and math.isfinite(start)]
     first = min(starts, default=0.0)
-    launchers = _launchers(events)
-    timings = [t for e in chosen if (t := _timing(e, names.get(str(e.get("pid")), ""), first, launchers)) is not None]
+    launchers, bad = _launchers(events), Faults()
+    read = [(e, _timing(e, i, names.get(str(e.get("pid")), ""), first, launchers, bad)) for i, e in chosen]
+    kept = [(e, timing) for e, timing in read if timing is not None]
+    timings = [timing for _, timing in kept]
+    if not timings and bad:
+        raise bad.raised(f"{context.name} holds no usable event")
     if not timings:
         raise MeasurementError(
             f"{context.name} holds no timed event",
@@ -115,10 +130,52 @@ def parse(text: str, *, context: Context) -> Imported:
             cure="Record a run on a device.",
         )
     warnings = [] if device else ["no event ran on a device: times are those of the host"]
+    warnings += [str(fault) for fault in bad]
     span_s = max(t.end_s or 0.0 for t in timings)
     facts = {"span_s": span_s, "busy_s": _busy_s(timings), "n_operators": len(timings)}
     rows = operator_rows(timings, context, "trace", "pytorch") if device else ()
-    return Imported(format="chrome-trace", rows=rows, operators=tuple(timings), facts=facts, warnings=tuple(warnings))
+    return Imported(
+        format="chrome-trace",
+        rows=rows,
+        operators=tuple(timings),
+        facts=facts,
+        warnings=tuple(warnings),
+        bad_durations=tuple(bad),
+        links=_links(events, [e for e, _ in kept]),
+    )
+
+
+def _links(events: Sequence[Any], chosen: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, int], ...]:
+    """Return pairs of device events that a flow joins; a flow's ends lie within an event of the same row."""
+    rows: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
+    for position, event in enumerate(chosen):
+        start, duration = number_of(event.get("ts")) or 0.0, number_of(event.get("dur")) or 0.0
+        rows.setdefault((str(event.get("pid")), str(event.get("tid"))), []).append((start, start + duration, position))
+    for spans in rows.values():
+        spans.sort()
+    ends: dict[tuple[str, str], dict[str, int]] = {}
+    for event in events:
+        phase = event.get("ph") if isinstance(event, dict) else ""
+        if phase not in ("s", "f"):
+            continue
+        row = rows.get((str(event.get("pid")), str(event.get("tid"))), ())
+        found = _event_at(row, number_of(event.get("ts")), is_start=phase == "s")
+        if found is not None:
+            ends.setdefault((str(event.get("cat", "")), str(event.get("id"))), {})[str(phase)] = found
+    return tuple((pair["s"], pair["f"]) for pair in ends.values() if len(pair) == 2 and pair["s"] != pair["f"])
+
+
+def _event_at(spans: Sequence[tuple[float, float, int]], at: float | None, *, is_start: bool) -> int | None:
+    """Return the event of a row during which a moment falls, None where there is none.
+
+    Where one event ends as the next begins, a flow starts at the first and ends at the second.
+    """
+    if at is None:
+        return None
+    i = bisect_right(spans, (at, math.inf, 0)) - 1
+    if is_start and i > 0 and spans[i][0] == at <= spans[i - 1][1]:
+        i -= 1
+    return spans[i][2] if i >= 0 and spans[i][0] <= at <= spans[i][1] else None
 
 
 def _busy_s(timings: Sequence[OperatorTiming]) -> float:

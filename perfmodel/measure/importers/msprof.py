@@ -101,14 +101,14 @@ def _list(word: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in word.strip('"').split(";")) if word.strip('"') else ()
 
 
-def _timings(grid: Grid, faults: Faults) -> list[OperatorTiming]:
+def _timings(grid: Grid, faults: Faults, bad: Faults) -> list[OperatorTiming]:
     at = _positions(grid, ("name", "duration") if "op state" not in (h.lower() for h in grid.header) else ("duration",))
     counters = _counters(grid, at.values())
     found = []
     for line, row in grid.rows:
         duration = _number(row, at, "duration")
         if duration is None or duration < 0 or not math.isfinite(duration):
-            faults.add(f"line {line}, duration", row[at["duration"]], "microseconds")
+            (faults if duration is None else bad).add(f"line {line}, duration", row[at["duration"]], "microseconds")
             continue
         start, wait = _number(row, at, "start"), _number(row, at, "wait")
         inputs = _list(_text(row, at, "input_dtypes"))
@@ -132,6 +132,7 @@ def _timings(grid: Grid, faults: Faults) -> list[OperatorTiming]:
                 output_dtypes=tuple(dtype_name(w) or w for w in _list(_text(row, at, "output_dtypes"))),
                 input_formats=_list(_text(row, at, "input_formats")),
                 step=_text(row, at, "step"),
+                place=f"line {line}",
                 counters=values,
             )
         )
@@ -154,15 +155,15 @@ def _once(timings: Sequence[OperatorTiming]) -> tuple[list[OperatorTiming], int]
 def parse_operators(text: str, *, context: Context) -> Imported:
     """Return the operators of op_summary_*.csv or kernel_details.csv; matmuls and elementwise ones also as rows."""
     grid = csv_grid(text, context.name)
-    faults = Faults()
-    timings, n_repeated = _once(_timings(grid, faults))
-    if faults and not timings:
-        raise faults.raised(f"{context.name} holds no usable operator")
+    faults, bad = Faults(), Faults()
+    timings, n_repeated = _once(_timings(grid, faults, bad))
+    if not timings and (faults or bad):
+        raise (faults or bad).raised(f"{context.name} holds no usable operator")
     if not timings:
         raise MeasurementError(
             f"{context.name} holds no operator", expected="lines below the header", cure="Profile a longer run."
         )
-    warnings = [str(fault) for fault in faults]
+    warnings = [str(fault) for fault in (*faults, *bad)]
     if n_repeated:
         warnings.append(f"{n_repeated} collectives are listed twice (once a stream) and count once")
     families: dict[str, float] = {}
@@ -175,6 +176,7 @@ def parse_operators(text: str, *, context: Context) -> Imported:
         operators=tuple(timings),
         facts=facts,
         warnings=tuple(warnings),
+        bad_durations=tuple(bad),
     )
 
 

@@ -86,11 +86,13 @@ def _shapes(value: Any) -> tuple[Shape, ...]:
     return nested_shapes(value)
 
 
-def _timing(node: Mapping[str, Any], number: int, faults: Faults) -> OperatorTiming | None:
+def _timing(node: Mapping[str, Any], number: int, faults: Faults, bad: Faults) -> OperatorTiming | None:
     cells = {plain: (value, unit) for key, value in node.items() for plain, unit in (_plain(str(key)),)}
     duration = _seconds(cells, _DURATIONS)
     if duration is None or not 0 <= duration < math.inf:
-        faults.add(f"operator {number}", repr(_found(cells, _DURATIONS)[0]), "a duration")
+        (faults if duration is None else bad).add(
+            f"operator {number}", repr(_found(cells, _DURATIONS)[0]), "a duration"
+        )
         return None
     dtypes = _found(cells, ("inputdatatypes", "inputdtypes", "dtype", "inputtypes"))[0]
     words = dtypes if isinstance(dtypes, list) else str(dtypes or "").split(";")
@@ -106,6 +108,7 @@ def _timing(node: Mapping[str, Any], number: int, faults: Faults) -> OperatorTim
         stream=str(_found(cells, ("streamid", "stream"))[0] or ""),
         device=str(_found(cells, ("deviceid", "device"))[0] or ""),
         n_blocks=blocks,
+        place=f"operator {number}",
         input_shapes=_shapes(_found(cells, ("inputshapes", "inputshape", "shapes"))[0]),
         output_shapes=_shapes(_found(cells, ("outputshapes", "outputshape"))[0]),
         input_dtypes=tuple(dtype_name(str(word)) or str(word) for word in words if str(word)),
@@ -115,17 +118,23 @@ def _timing(node: Mapping[str, Any], number: int, faults: Faults) -> OperatorTim
 def parse(text: str, *, context: Context) -> Imported:
     """Return the operators that a JSON document lists, at whatever depth."""
     nodes = [node for document in json_documents(text, context.name) for node in _objects(document)]
-    faults = Faults()
-    timings = [t for i, node in enumerate(nodes, start=1) if (t := _timing(node, i, faults)) is not None]
+    faults, bad = Faults(), Faults()
+    timings = [t for i, node in enumerate(nodes, start=1) if (t := _timing(node, i, faults, bad)) is not None]
     if not timings:
-        if faults:
-            raise faults.raised(f"{context.name} holds no usable operator")
+        if faults or bad:
+            raise (faults or bad).raised(f"{context.name} holds no usable operator")
         raise MeasurementError(
             f"{context.name} lists no operators",
             expected="objects with a name and a duration, such as op_name and duration_us",
         )
-    warnings = [str(fault) for fault in faults]
+    warnings = [str(fault) for fault in (*faults, *bad)]
     if not any(_plain(str(key))[1] for key in nodes[0]):
         warnings.append("durations carry no unit: they are read as microseconds")
     rows = operator_rows(timings, context, "operators", "cann")
-    return Imported(format="operator-json", rows=rows, operators=tuple(timings), warnings=tuple(warnings))
+    return Imported(
+        format="operator-json",
+        rows=rows,
+        operators=tuple(timings),
+        warnings=tuple(warnings),
+        bad_durations=tuple(bad),
+    )

@@ -1,0 +1,1 @@
+"""What a profile of operators says: shares, critical path, what-if, gaps to the roofline, suggestions."""
