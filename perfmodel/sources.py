@@ -22,6 +22,8 @@ BIBLIOGRAPHY: Final[dict[str, str]] = {
     "deepseek-v3": "DeepSeek-AI: DeepSeek-V3 Technical Report, arXiv 2412.19437",
     "leviathan": "Y. Leviathan et al.: Fast inference by speculative decoding, arXiv 2211.17192",
     "energy": "Linear interpolation between idle and board power: L. Barroso, U. Hoelzle, IEEE Computer 40(12), 2007",
+    "mva": "M. Reiser, S. Lavenberg: Mean-value analysis of closed multichain queuing networks, JACM 27(2), 1980",
+    "operational-analysis": "P. Denning, J. Buzen: Operational analysis of queueing network models, CSUR 10(3), 1978",
     "vllm": "W. Kwon et al.: PagedAttention, arXiv 2309.06180",
 }
 

@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "diagnose",
     "plan",
     "roofline",
+    "instances",
     "fusion",
     "recompute",
     "issue",

@@ -128,6 +128,15 @@ class AiCore(Spec):
     special_ops_per_cycle: CountFigure | None = None
 
 
+class MediaUnit(Spec):
+    """Fixed-function units for images: how many of a size all of them together work on in a second."""
+
+    work: Literal["jpeg_decode", "resize"]
+    images_per_s: CountFigure
+    n_pixels: CountFigure
+    """Pixels of the image that the rate is stated for; the rate falls as images grow."""
+
+
 class Label(Spec):
     """A printed number that is easily read as something else: what it is made of, and what to use instead."""
 
@@ -182,6 +191,7 @@ class Device(Spec):
     power: Power = Power()
     price: Price = Price()
     ai_core: AiCore | None = None
+    media: tuple[MediaUnit, ...] = ()
     labels: tuple[Label, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
     notes: tuple[str, ...] = ()

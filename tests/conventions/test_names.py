@@ -27,6 +27,7 @@ ALLOWED = {
     "min_rows": "likewise",
     "depth": "links of a serial chain, counted in the kernel's own unit",
     "effort": "a ratio to the usual",
+    "saturation": "a ratio of two times",
     "knee": "an exponent",
     "scatter": "a relative standard deviation, the word of the calibration files",
     "first_attended": "a token's place",
