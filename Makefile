@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types imports unit notebooks wheel bench clean
+.PHONY: demo test lint types imports unit notebooks docs wheel bench clean
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -13,11 +13,11 @@ $(VENV)/.ready: pyproject.toml
 demo: $(VENV)/.ready  ## the article's set-ups and DeepSeek-V3 on four systems, predicted beside stated
 	$(BIN)/python -m perfmodel demo
 
-test: lint types imports unit notebooks wheel  ## everything that has to hold
+test: lint types imports unit notebooks docs wheel  ## everything that has to hold
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff format --check perfmodel tests
-	$(BIN)/ruff check perfmodel tests
+	$(BIN)/ruff format --check perfmodel tests docs
+	$(BIN)/ruff check perfmodel tests docs
 
 types: $(VENV)/.ready
 	$(BIN)/mypy
@@ -30,6 +30,9 @@ unit: $(VENV)/.ready
 
 notebooks: $(VENV)/.ready
 	$(BIN)/python tests/run_notebooks.py
+
+docs: $(VENV)/.ready  ## the documentation as pages in out/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 wheel: $(VENV)/.ready
 	$(BIN)/python tests/check_wheel.py

@@ -93,3 +93,10 @@ def test_every_function_has_an_example_that_runs() -> None:
     without = [f.__name__ for f in own if ">>>" not in (f.__doc__ or "")]
     # `case` is `question` looked up, `diagnosis` needs a file: the tests above are their examples.
     assert without == ["case", "diagnosis"]
+
+
+def test_the_documentation_names_every_function() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text()
+    listed = {line.strip("- ") for line in page.splitlines() if line.startswith("        - ")}
+    own = {name for name in api.__all__ if getattr(getattr(api, name), "__module__", "") == "perfmodel.api"}
+    assert listed == own
