@@ -31,6 +31,8 @@ _WARM_FRAC: Final = 0.1
 _MOST_TRIES: Final = 8
 """Rows of one family that are simulated before it counts as missing the targets."""
 _MOST_SIMULATIONS: Final = 40
+_MOST_DEVICES: Final = 6
+"""Devices of which the best family is simulated, whatever its place."""
 _N_SHOWN: Final = 2
 """Places that have to be confirmed by simulation: the winner and the runner-up."""
 
@@ -156,10 +158,10 @@ def simulated_replica(
 
 
 def finalist_of(plan: Plan, row: int, simulation: Simulated | None = None) -> Finalist:
-    """Return a row run again as scalars: an open loop at its own share of the rate, users as in the row."""
+    """Return a row run again as scalars; where it was simulated in an open loop, at its own share of the rate."""
     table, demand, targets = plan.table, plan.demand, plan.targets
     candidate, n_replicas = plan.candidates[table.candidate[row]], int(table.n_replicas[row])
-    if demand.requests_per_s is not None:
+    if demand.requests_per_s is not None and simulation is not None:
         point = open_loop_at(candidate, demand, demand.requests_per_s / n_replicas)
     else:
         point = point_at(candidate, demand, float(table.in_flight[row]))
@@ -249,4 +251,4 @@ def _best_of_each_device(ranking: Ranked, feasible: list[int]) -> list[int]:
     best: dict[str, int] = {}
     for i in feasible:
         best.setdefault(ranking.rivals[i].family.hardware, i)
-    return list(best.values())
+    return list(best.values())[:_MOST_DEVICES]

@@ -7,10 +7,12 @@ that share coefficients err together, so that two targets are met with a probabi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from math import erfc, inf, log, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.estimate import Num
 
@@ -40,13 +42,19 @@ def normal_cdf(z: float) -> float:
     return 0.5 * erfc(-z / sqrt(2.0))
 
 
+@cache
+def _rule() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return nodes, weights
+
+
 def _both(a: float, b: float, correlation: float) -> float:
     """Return P(X < a and Y < b) of standard normals: the integral of phi(x) Phi((b - r x) / sqrt(1 - r^2)) to a."""
     r = max(-_MOST_CORRELATED, min(_MOST_CORRELATED, correlation))
     top = min(a, _FAR)
     if top <= -_FAR:
         return 0.0
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    nodes, weights = _rule()
     x = 0.5 * (top + _FAR) * nodes + 0.5 * (top - _FAR)
     inner = np.array([normal_cdf((b - r * v) / sqrt(1.0 - r * r)) if b < inf else 1.0 for v in x.tolist()])
     density = np.exp(-0.5 * x * x) / sqrt(2.0 * np.pi)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import sqrt
 from typing import Final
 
@@ -30,7 +31,7 @@ _SWING: Final = 2.0
 """Standard deviations of a Poisson number of requests in flight for which a replica keeps room (98 of 100 moments)."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Table:
     """One row an operating point: a candidate with so many requests in flight on each replica, and the replicas needed.
 
@@ -54,17 +55,17 @@ class Table:
     def __len__(self) -> int:
         return len(self.in_flight)
 
-    @property
+    @cached_property
     def tokens_per_s_per_user(self) -> Floats:
         """Output tokens per second that one request sees while it is answered."""
         return 1.0 / self.tpot_s
 
-    @property
+    @cached_property
     def tokens_per_s_per_device(self) -> Floats:
         """Output tokens per second of a full replica over its devices."""
         return self.requests_per_s * self.output_tokens * self.n_replicas / self.n_devices
 
-    @property
+    @cached_property
     def usd_per_million_tokens(self) -> Floats:
         """US dollars for a million output tokens under the demand: all devices are paid, busy or not."""
         return self.usd_per_hour / (self.served_per_s * self.output_tokens * 3600.0) * 1e6
