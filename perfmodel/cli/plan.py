@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +20,9 @@ from perfmodel.plan.ranking import OBJECTIVES, ranked
 from perfmodel.plan.search import searched
 from perfmodel.plan.space import Space
 from perfmodel.report.output import csv_text, json_text, progress, shown
+from perfmodel.report.page import checked_page, saved_page
 from perfmodel.report.plan import PlanView, plan_document, plan_rows, plan_tables
+from perfmodel.report.workbook import checked_workbook, saved_workbook
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.units import quantity
 
@@ -140,6 +144,10 @@ def plan(
     no_simulation: Annotated[
         bool, typer.Option("--no-simulation", help="Means of the steady state only: no percentiles.")
     ] = False,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="One page to show to others: .html, works offline.", metavar="FILE")
+    ] = None,
+    xlsx: Annotated[Path | None, typer.Option("--xlsx", help="Workbook of all tables.", metavar="FILE")] = None,
     seed: Annotated[str, typer.Option("--seed", help="Seed of the simulated traffic.", metavar="N")] = "0",
     calibration: Calibrated = "auto",
     catalog: CatalogFolders = None,
@@ -161,6 +169,8 @@ def plan(
     ```
     """
     one_format(as_json=as_json, as_csv=as_csv)
+    checked_workbook(xlsx)
+    checked_page(report)
     catalogue = catalogue_of(catalog)
     demand = _demand(isl, osl, request_rate, concurrent_users, think, length_spread)
     targets = Targets(
@@ -195,7 +205,16 @@ def plan(
         contest = contested(ranking, simulate=not no_simulation, seed=seeded, told=advance)
     if not contest.order:
         raise not_feasible(contest)
-    _printed(PlanView(contest), as_json=as_json, as_csv=as_csv)
+    view = PlanView(contest)
+    if report is not None:
+        from perfmodel.report.plan_page import plan_page
+
+        print(f"wrote {saved_page(report, plan_page(view))}", file=sys.stderr)
+    if xlsx is not None:
+        from perfmodel.report.plan_page import plan_sheets
+
+        print(f"wrote {saved_workbook(xlsx, plan_sheets(view))}", file=sys.stderr)
+    _printed(view, as_json=as_json, as_csv=as_csv)
 
 
 def _printed(view: PlanView, *, as_json: bool, as_csv: bool) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["FRONTS", "PlanView", "plan_document", "plan_rows", "plan_tables"]
+__all__ = ["FRONTS", "PlanView", "plan_document", "plan_rows", "plan_tables", "short_time"]
 
 SURE: Final = 0.9
 """Probability for which the number of devices is stated beside the plan."""
@@ -277,8 +277,17 @@ def warnings(view: PlanView) -> list[str]:
 
 def _cell(view: PlanView, finalist: Finalist, name: str) -> str:
     if finalist.simulated is None:
-        return f"~{time_text(float(getattr(finalist.point, name[:-2]).value))}"
-    return time_text(finalist.simulated.percentiles[name][view.plan.targets.percentile])
+        return f"~{short_time(float(getattr(finalist.point, name[:-2]).value))}"
+    return short_time(finalist.simulated.percentiles[name][view.plan.targets.percentile])
+
+
+def short_time(seconds: float) -> str:
+    """Return a time with three digits, for tables that must be narrow.
+
+    >>> short_time(0.04571), short_time(1.2345)
+    ('45.7 ms', '1.23 s')
+    """
+    return time_text(float(f"{seconds:.3g}"))
 
 
 def _table(view: PlanView) -> Table:
@@ -289,10 +298,10 @@ def _table(view: PlanView) -> Table:
     priced = any(price.value_usd_per_hour is not None for price in view.plan.prices.values())
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    table.add_column("hardware, runtime", min_width=16)
-    table.add_column("weights, KV", min_width=12)
+    table.add_column("hardware, runtime", min_width=16, max_width=18)
+    table.add_column("weights, KV", min_width=11)
     table.add_column("replicas", no_wrap=True)
-    columns = ["devi-\nces", f"TTFT\np{p}", f"TPOT\np{p}", "tok/s\nuser", "tok/s\ndevice"]
+    columns = ["dev.", f"TTFT\np{p}", f"TPOT\np{p}", "tok/s\nuser", "tok/s\ndevice"]
     columns += ["USD/\nMtok", "worth\nUSD/h"] if priced else []
     for name in [*columns, "met\nby"]:
         table.add_column(name, justify="right", no_wrap=True)
@@ -305,8 +314,8 @@ def _table(view: PlanView) -> Table:
             f"{f.n_devices}",
             _cell(view, f, "ttft_s"),
             _cell(view, f, "tpot_s"),
-            rate(float(numbers.tokens_per_s_per_user[row])),
-            rate(float(numbers.tokens_per_s_per_device[row])),
+            rate(float(f"{numbers.tokens_per_s_per_user[row]:.3g}")),
+            rate(float(f"{numbers.tokens_per_s_per_device[row]:.3g}")),
         ]
         worth = view.worth(f)
         if priced:
