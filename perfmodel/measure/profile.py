@@ -50,6 +50,8 @@ _FAMILIES: Final = (
     ),
 )
 _EMPTY: Final = ("", "n/a", "na", "none", "null")
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
+"""Tools number every call: without the numbers a name is looked up once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class OperatorTiming:
     @property
     def family(self) -> str:
         """Kind of operator by its type or name: gemm, attention, moe, norm, collective, copy, ..., or other."""
-        return family_of(f"{self.type} {self.name}")
+        return family_of(f"{self.type} {self.name}".translate(_NO_DIGITS))
 
     @property
     def end_s(self) -> float | None:

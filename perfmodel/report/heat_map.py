@@ -1,7 +1,7 @@
 """Heat map of a profile: types of operators against time, beside their shares; below, how busy each stream is.
 
-Colour is the share of a slice of time during which an operator of the type runs. Without start times columns are the
-streams (or steps) of the profile, and colour is the share of the whole time.
+Colour is the time of a type's operators in a slice of time over the slice, at most 1 (several streams). Without start
+times columns are the streams (or steps) of the profile, and colour is the share of the whole time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from perfmodel.measure.profile import OperatorTiming
-from perfmodel.measure.profiling.profile_file import Profile
+from perfmodel.measure.profiling.profile_file import Profile, natural
 from perfmodel.measure.profiling.shares import OperatorShare, operator_shares, type_of
 from perfmodel.report.picture import saved_picture
 from perfmodel.units import time_text
@@ -56,7 +56,7 @@ def heat_map_figure(profile: Profile, *, title: str) -> Figure:
     if timed:
         span = _span(profile)
         values = _busy(profile, span, names, lambda o: type_of(o) if type_of(o) in names else _OTHERS)
-        _draw_heat(figure, heat, values, names, label="share of each slice of time in use", extent=span[1] - span[0])
+        _draw_heat(figure, heat, values, names, label="operator time in each slice of time", extent=span[1] - span[0])
         below = figure.add_subplot(grid[1, 0])
         _draw_streams(below, profile, span)
     else:
@@ -91,7 +91,7 @@ def _span(profile: Profile) -> tuple[float, float]:
 def _busy(
     profile: Profile, span: tuple[float, float], names: Sequence[str], row_of: Callable[[OperatorTiming], str]
 ) -> Floats:
-    """Return the share of each slice of time during which operators of each row run, at most 1."""
+    """Return the time of each row's operators in each slice over the slice, at most 1."""
     edges = np.linspace(span[0], span[1], _N_SLICES + 1)
     width = edges[1] - edges[0]
     found = np.zeros((len(names), _N_SLICES))
@@ -188,7 +188,7 @@ def _draw_bars(axes: Axes, rows: Sequence[tuple[str, tuple[float, float]]]) -> N
 def _draw_streams(axes: Axes, profile: Profile, span: tuple[float, float]) -> None:
     """Draw how busy each stream is over the same time."""
     streams = sorted(profile.streams, key=lambda s: -sum(profile.operators[i].duration_s for i in profile.streams[s]))
-    shown = sorted(streams[:_MOST_STREAMS])
+    shown = sorted(streams[:_MOST_STREAMS], key=natural)
     several = len({device for device, _ in streams}) > 1
     names = [f"{device} " * several + f"stream {stream or '?'}" for device, stream in shown]
     place = dict(zip(shown, names, strict=True))

@@ -232,6 +232,11 @@ class Device(Spec):
         return level.capacity.value if level is not None and level.capacity is not None else 0.0
 
     @property
+    def host_link(self) -> Link | None:
+        """The link to the host (PCIe), None where the file states none."""
+        return next((link for link in self.links if link.kind.startswith("pcie")), None)
+
+    @property
     def clock_headroom(self) -> float:
         """Maximum clock over boost clock, at least 1: how far silicon may beat the datasheet rate."""
         if self.boost_clock is None or self.maximum_clock is None:

@@ -19,7 +19,7 @@ from perfmodel.estimate import TINY, Bound, Estimate, Num, larger, leaf_shares, 
 from perfmodel.specs.scheduling import Translation
 from perfmodel.step.roofline import Phase
 from perfmodel.step.step import Engine, StagePrices
-from perfmodel.work.kernel import Slice, Work, n_seqs_of, n_tokens_of
+from perfmodel.work.kernel import Message, Slice, Work, n_seqs_of, n_tokens_of
 from perfmodel.work.memory_rules import activation_peak_bytes
 from perfmodel.work.storage import stage_weight_bytes
 from perfmodel.work.tiling import Cut, Tile, cut_of
@@ -175,7 +175,7 @@ def dispatch(
         engine.setup.model, engine.setup.scheme, engine.setup.layout, 0, high_bytes=engine.setup.element_bytes
     )
     working_set = sum(weights.values()) + kv_bytes
-    n_kernels = sum(run.n_times * run.n_launches for run in runs)
+    n_kernels = sum(run.n_times * run.n_launches for run in runs) + _n_messages(engine, stage, slices)
     filled: Num = 0.0
     walked: Num = 0.0
     workspace: Num = 0.0
@@ -211,6 +211,14 @@ def dispatch(
         workspace_bytes=workspace,
         unshared_bytes=unshared,
         page_walk_s=walked,
+    )
+
+
+def _n_messages(engine: Engine, stage: StagePrices, slices: Sequence[Slice]) -> float:
+    """Return the collectives of a step, which are launched like kernels."""
+    return sum(
+        section.n_times * sum(isinstance(item, Message) and item.n_ranks > 1 for item in section.items)
+        for section in engine.sections(stage, slices)
     )
 
 

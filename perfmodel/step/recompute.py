@@ -101,7 +101,7 @@ def kv_ways(engine: Engine, n_tokens: Num) -> tuple[KvWay, ...]:
     )
     again = tuple(engine.stage_step(one, (prefill_slice(1.0, n_tokens, n_steps=1.0),)) for one in engine.stages)
     ways.append(KvWay("read the prompt again", "once", 0.0, n_tokens, total("prefill", again)))
-    link = next((link for link in prices.device.device.links if link.kind.startswith("pcie")), None)
+    link = prices.device.device.host_link
     if link is not None:
         frac = prices.device.collective(link.kind).bandwidth
         one = offload_time(held, bytes_per_s=link.bandwidth_per_direction.value, bandwidth_frac=frac)

@@ -151,7 +151,7 @@ class Engine:
         if not self.setup.offload_bytes:
             return ()
         device = self.setup.device_of_stage(stage.blueprint.index)
-        link = next((link for link in device.links if link.kind.startswith("pcie")), None)
+        link = device.host_link
         if link is None:
             raise SpecError(
                 f"{device.title} lists no host link, so offloaded weights cannot be priced", where=device.name

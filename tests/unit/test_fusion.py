@@ -205,6 +205,11 @@ def test_commands(run_cli: Run) -> None:
     assert data["chains"][0]["n_launches_before"] == 3
     assert data["chains"][0]["n_layers"] == 32
     assert {row["side"] for row in data["operators"]} == {"before", "after"}
+    matched = answer(
+        run_cli, "fusion", "llama-2-7b", "ascend-910b2", "--chain", "kv-write", "--isl", "2048", "--match", "40ms"
+    )
+    assert matched["all_layers_apart_s"] == pytest.approx(0.040, rel=1e-6)
+    assert matched["all_layers_fused_s"] < 0.040
     shown = run_cli("fusion", "deepseek-v2-lite", "ascend-910b2", "--operators", "--tokens", "64")
     assert shown.code == 0
     for word in (*CHAINS, "at most", "cache_write", "runtime vllm-ascend-0.18"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,8 @@ __all__ = ["Overlap", "Profile", "StreamName", "profile_of", "read_profile"]
 StreamName = tuple[str, str]
 """Device and stream."""
 
+_SYNCHRONISES: Final = re.compile(r"(event|notify)_?(wait|record|reset)|place_?holder", re.IGNORECASE)
+"""Tasks that only order streams: their time is that of waiting."""
 _LEAST_OVERLAP_S: Final = 5e-8
 _CLOCK_ULPS: Final = 4.0
 """Starts count from an epoch in most files: rounding of a double may make neighbours overlap by this many units."""
@@ -61,7 +64,7 @@ class Profile:
         if self.has_times:
             for positions in found.values():
                 positions.sort(key=self._start)
-        return {stream: tuple(positions) for stream, positions in sorted(found.items())}
+        return {stream: tuple(found[stream]) for stream in sorted(found, key=natural)}
 
     def _start(self, position: int) -> tuple[float, int]:
         return self.operators[position].start_s or 0.0, position
@@ -102,6 +105,15 @@ class Profile:
         return ""
 
 
+def natural(stream: StreamName) -> tuple[tuple[int, str], ...]:
+    """Return the key that sorts streams as people do: 2 before 10.
+
+    >>> sorted([("0", "10"), ("0", "2")], key=natural)
+    [('0', '2'), ('0', '10')]
+    """
+    return tuple((int(word) if word.isdecimal() else -1, word) for word in stream)
+
+
 def _end(operator: OperatorTiming) -> float:
     return (operator.start_s or 0.0) + operator.duration_s
 
@@ -136,7 +148,8 @@ def read_profile(paths: Sequence[Path | str], form: str | None = None) -> Profil
     """Return the profile that files hold together; `form` names their format, recognised without it.
 
     Raises MeasurementError for a file that is empty, cut off, no profile, or that holds a negative duration (with the
-    line or event). Operators of several files count as of several devices where the files do not tell them apart.
+    line or event). Waits and records of events count as no operators. Operators of several files count as of several
+    devices, since the files may not tell them apart.
     """
     operators: list[OperatorTiming] = []
     links: list[tuple[int, int]] = []
@@ -147,15 +160,21 @@ def read_profile(paths: Sequence[Path | str], form: str | None = None) -> Profil
         label = Path(path).name
         if found.bad_durations:
             raise MeasurementError(f"{label} holds durations that time cannot take", faults=found.bad_durations)
+        own = tuple(o for o in found.operators if not _SYNCHRONISES.search(f"{o.type} {o.name} {o.core}"))
         if not found.operators:
             raise MeasurementError(
                 f"{label} holds no operator timings",
                 got=f"a file that is read as {found.format}",
                 expected="op_summary, kernel_details, op_statistic, an operator list or a trace",
             )
-        first = len(operators)
-        links += [(a + first, b + first) for a, b in found.links]
-        own = found.operators
+        place = {id(o): len(operators) + i for i, o in enumerate(own)}
+        ends = [(id(found.operators[a]), id(found.operators[b])) for a, b in found.links]
+        links += [(place[a], place[b]) for a, b in ends if a in place and b in place]
+        if len(own) < len(found.operators):
+            waits = len(found.operators) - len(own)
+            warnings.append(
+                f"{label}: {waits} waits and records of events are synchronisation and count as no operator"
+            )
         if len(paths) > 1:
             own = tuple(replace(o, device=f"{label} {o.device}".strip(), place=f"{label} {o.place}") for o in own)
         operators += own

@@ -309,6 +309,13 @@ def test_totals_by_type_say_nothing_of_neighbours(tmp_path: Path) -> None:
     assert [one.n_calls for one in operator_shares(profile)] == [3, 3]
 
 
+def test_waits_between_streams_are_no_operators(tmp_path: Path) -> None:
+    ops = [Op("MatMulV2", 0.0, 10.0), Op("EVENT_WAIT", 10.0, 90.0), Op("Add", 100.0, 10.0)]
+    profile = read_profile([written(tmp_path, "op_summary_0.csv", table(ops))])
+    assert [one.type for one in operator_shares(profile)] == ["Add", "MatMulV2"]
+    assert "1 waits and records" in profile.warnings[0]
+
+
 def test_several_files_are_several_devices(tmp_path: Path) -> None:
     files = [written(tmp_path, f"op_summary_{i}.csv", table(transformer(1))) for i in (0, 1)]
     profile = read_profile(files)
