@@ -178,8 +178,12 @@ def sweep(
     return {name: np.concatenate(parts) for name, parts in columns.items()}
 
 
-def roofline(model: str, hardware: str, *, catalogue: Catalogue | None = None, **stated: Any) -> Roofline:
+def roofline(
+    model: str, hardware: str, *, hierarchical: bool = False, catalogue: Catalogue | None = None, **stated: Any
+) -> Roofline:
     """Return ceilings and operators of a prefill and a decode step; `report.roofline.save_roofline` draws it.
+
+    `hierarchical` places each operator under main memory, L2 and on-chip memory.
 
     >>> data = roofline("llama-3.1-8b", "a100-80gb-sxm", batch=8, isl=512, osl=64)
     >>> data.device
@@ -188,10 +192,12 @@ def roofline(model: str, hardware: str, *, catalogue: Catalogue | None = None, *
     from perfmodel.step.roofline import roofline as roofline_of
     from perfmodel.work.memory import memory_plan
 
-    found = case(model, hardware, catalogue=catalogue, **stated)
+    known = catalogue or Catalogue.standard()
+    found = case(model, hardware, catalogue=known, **stated)
     work = found.workload
     return roofline_of(
         found.engine,
+        known.core_of(found.setup.devices[0]) if hierarchical else None,
         batch=work.batch,
         input_tokens=work.input_tokens,
         output_tokens=work.output_tokens,

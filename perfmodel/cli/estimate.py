@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from perfmodel.report.answer import answer_document, answer_tables, explanation,
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.quantization import Scheme
-from perfmodel.step.answer import answer_to
+from perfmodel.step.answer import Answer, answer_to
 from perfmodel.step.question import Question, case_of
 
 __all__ = ["estimate", "remedy_schemes"]
@@ -57,6 +57,7 @@ def estimate(
             document["explanation"] = {
                 "ttft": explanation_document(answer.request.ttft),
                 "tpot": explanation_document(answer.request.tpot),
+                "memory_hierarchy": _levels(catalogue, answer, as_lines=False),
             }
         print(json_text(document))
     elif as_csv:
@@ -70,3 +71,13 @@ def estimate(
         shown(*answer_tables(answer))
         if explain:
             shown(*explanation((answer.request.ttft, answer.request.tpot), least_share=least))
+            shown(*_levels(catalogue, answer, as_lines=True))
+
+
+def _levels(catalogue: Catalogue, answer: Answer, *, as_lines: bool) -> list[Any]:
+    """Return the steps through the memory hierarchy, as lines or as a document; only asked for with --explain."""
+    from perfmodel.report.levels import levels_document, levels_lines
+    from perfmodel.step.levels import answer_levels
+
+    steps = answer_levels(answer, catalogue.core_of(answer.case.setup.devices[0]))
+    return levels_lines(steps) if as_lines else levels_document(steps)

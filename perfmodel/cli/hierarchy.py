@@ -23,7 +23,7 @@ hierarchy_app = typer.Typer(
 _Device = Annotated[str, typer.Argument(help="Device.", metavar="DEVICE", autocompletion=hardware_names)]
 _Warm = Annotated[bool, typer.Option("--warm", help="The same ran just before: what fits into the L2 is there.")]
 _ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
-_KERNELS = {"fp8": "matmul/fp8", "int8": "matmul/int8", "fp4": "matmul/fp4", "int4": "matmul/int8"}
+_KERNELS = {"fp8": "matmul/fp8", "int8": "matmul/int8", "fp4": "matmul/fp4", "int4": "matmul/int4"}
 
 
 @hierarchy_app.command("matmul")

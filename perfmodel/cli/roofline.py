@@ -23,6 +23,9 @@ def roofline(
     *,
     question: Question,
     catalogue: Catalogue,
+    hierarchical: Annotated[
+        bool, typer.Option("--hierarchical", help="Each operator under main memory, L2 and on-chip memory.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Picture: .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print ceilings and operators as JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print operators as CSV.")] = False,
@@ -32,6 +35,7 @@ def roofline(
     ```
     perfmodel roofline deepseek-v2-lite ascend-910b2 -o r.png
     perfmodel roofline llama-3.1-8b a100-80gb-sxm --batch 32 --isl 2048 --osl 256 -o r.svg
+    perfmodel roofline deepseek-v2-lite ascend-910b2 --hierarchical -o h.png
     ```
     """
     case = case_of(catalogue, question)
@@ -39,6 +43,7 @@ def roofline(
     budget = float(memory_plan(case.memory).limits.max_num_batched_tokens)
     data = roofline_of(
         case.engine,
+        catalogue.core_of(case.setup.devices[0]) if hierarchical else None,
         batch=work.batch,
         input_tokens=work.input_tokens,
         output_tokens=work.output_tokens,
@@ -51,8 +56,14 @@ def roofline(
     if output is not None or not (as_json or as_csv):
         from perfmodel.report.roofline import save_roofline
 
-        path = save_roofline(data, output or Path(f"roofline-{case.setup.model.name}-{case.setup.devices[0].name}.png"))
+        path = save_roofline(
+            data, output or Path(f"{_name(hierarchical)}-{case.setup.model.name}-{case.setup.devices[0].name}.png")
+        )
         if not (as_json or as_csv):
             print(f"wrote {path}")
             for text in case.assumed:
                 print(f"assumed {text}", file=sys.stderr)
+
+
+def _name(hierarchical: bool) -> str:
+    return "roofline-hierarchical" if hierarchical else "roofline"

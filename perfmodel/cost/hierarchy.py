@@ -25,6 +25,7 @@ from perfmodel.estimate import (
     Law,
     Num,
     Rule,
+    ceiling,
     larger,
     leaf,
     slowest,
@@ -38,7 +39,17 @@ from perfmodel.specs.device import Device
 from perfmodel.work.kernel import Work
 from perfmodel.work.traffic import MatmulShape, Tiles, Traffic, gather_traffic, matmul_traffic, stream_traffic
 
-__all__ = ["Hierarchy", "LevelUse", "Prediction", "StatedPair", "shape_of", "stated_pair", "tiles_of"]
+__all__ = [
+    "Hierarchy",
+    "LevelBytes",
+    "LevelUse",
+    "Prediction",
+    "StatedPair",
+    "level_bytes",
+    "shape_of",
+    "stated_pair",
+    "tiles_of",
+]
 
 STREAM: Final = Law("bytes_found_at_first_use / stream_bytes_per_s", "hierarchical-roofline")
 TILED: Final = Law("l2_bytes / tiled_bytes_per_s", "hierarchical-roofline")
@@ -52,6 +63,14 @@ class LevelUse(NamedTuple):
     intensity_flop_per_byte: Num
     bytes_per_s: float
     use_frac: Num
+
+
+class LevelBytes(NamedTuple):
+    """Bytes that pass each level for one kernel, from far to near: never fewer nearer to the core."""
+
+    dram_bytes: Num
+    l2_bytes: Num
+    on_chip_bytes: Num
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +144,30 @@ def shape_of(work: Work) -> MatmulShape:
     width = work.flop / (2.0 * rows * depth)
     element = work.io_bytes / (rows * (depth + width))
     return MatmulShape(rows, width, depth, element, work.weight_bytes / (depth * width), element)
+
+
+def level_bytes(work: Work, core: CoreClass, tiles: Tiles) -> LevelBytes:
+    """Return the bytes that a kernel moves through each level, its operands cold.
+
+    A matmul as cut into tiles. Attention reads keys and values once for each `attention_rows` queries. Experts read
+    their weights once for each row of tiles. All else passes each level once.
+    """
+    tiling, chip = core.tiling, 0.0 * work.n_bytes
+    dram, l2 = work.n_bytes + chip, work.n_bytes + chip
+    if work.kernel.startswith("matmul") and work.rows is not None and work.depth is not None:
+        shape = shape_of(work)
+        traffic = matmul_traffic(shape, tiles)
+        dram, l2 = traffic.dram_bytes, traffic.l2_bytes
+        chip = shape.input_bytes * ceiling(shape.n_n / tiling.operand_n.value)
+        chip = chip + shape.weight_bytes * ceiling(shape.n_m / tiling.operand_m.value)
+    elif work.kernel.startswith(("attention", "mla")):
+        element = 1.0 if work.dtype in ("fp8", "int8") else 2.0
+        l2 = larger(l2, work.flop * (element / (2.0 * tiling.attention_rows.value)))
+        chip = work.flop * (element / (2.0 * tiling.operand_m.value))
+    elif work.rows is not None and work.weight_bytes is not None:
+        l2 = l2 + work.weight_bytes * (ceiling(work.rows / tiling.tile_m.value) - 1.0)
+        chip = work.weight_bytes * ceiling(work.rows / tiling.operand_m.value)
+    return LevelBytes(dram, l2, larger(l2, chip))
 
 
 def tiles_of(device: Device, core: CoreClass) -> Tiles:

@@ -19,6 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from perfmodel.errors import SpecError
 from perfmodel.report.label_board import LabelBoard
+from perfmodel.report.roofline_levels import LEVEL_COLOUR, draw_level_key, draw_levels
 from perfmodel.step.roofline import OperatorPoint, Phase, Roofline
 from perfmodel.units import bandwidth_text, rate_text, time_text
 
@@ -49,11 +50,12 @@ def roofline_figure(data: Roofline, *, n_labels: int = 6) -> Figure:
     shown = [p for p in data.points if p.time_share >= _LEAST_SHARE] or list(data.points)
     _set_axes(axes, data, shown)
     board = LabelBoard(axes)
+    named = {id(p) for phase in _PHASES for p in [q for q in shown if q.phase == phase][:n_labels]}
     _draw_ceilings(board, data)
+    draw_levels(board, [p for p in shown if id(p) in named])
     _draw_points(board, shown)
     _draw_memories(board, data)
     _draw_ridges(board, data)
-    named = {id(p) for phase in _PHASES for p in [q for q in shown if q.phase == phase][:n_labels]}
     numbers = _numbers(data, [p for p in shown if id(p) not in named])
     for point in sorted(shown, key=lambda p: (id(p) not in named, -p.time_share)):
         is_named = id(point) in named
@@ -66,6 +68,8 @@ def roofline_figure(data: Roofline, *, n_labels: int = 6) -> Figure:
             weight="bold" if is_named else "normal",
         )
     _draw_table(figure, data, numbers)
+    if any(p.levels for p in shown):
+        draw_level_key(axes)
     _draw_titles(figure, data)
     return figure
 
@@ -98,13 +102,15 @@ def _set_axes(axes: Axes, data: Roofline, shown: Sequence[OperatorPoint]) -> Non
     """Scale the axes so that every shown point, its roof and the ceilings fit."""
     used = [c.flop_per_s for c in data.ceilings if c.is_used]
     intensities = [p.intensity_flop_per_byte for p in shown]
+    intensities += [v.intensity_flop_per_byte for p in shown for v in p.levels]
     ridges = [r.ridge_flop_per_byte for r in data.ridges if r.is_used and r.level == "dram"]
     lowest = min([p.predicted_flop_per_s for p in shown] or used)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(min([*intensities, 1.0]) / 3.0, max([*intensities, *ridges]) * 3.0)
     axes.set_ylim(lowest / 2.5, max(c.flop_per_s for c in data.ceilings) * 2.2)
-    axes.set_xlabel("Arithmetic intensity, flop per byte of main memory", fontsize=10, color=_INK)
+    where = "the level" if any(p.levels for p in shown) else "main memory"
+    axes.set_xlabel(f"Arithmetic intensity, flop per byte of {where}", fontsize=10, color=_INK)
     axes.set_ylabel("Arithmetic rate of one device", fontsize=10, color=_INK)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(10.0, numticks=20))
@@ -123,6 +129,7 @@ def _set_axes(axes: Axes, data: Roofline, shown: Sequence[OperatorPoint]) -> Non
 def _draw_memories(board: LabelBoard, data: Roofline) -> None:
     """Draw a diagonal for each memory level with its name along it."""
     axes, top = board.axes, max(c.flop_per_s for c in data.ceilings)
+    is_hierarchical = any(p.levels for p in data.points)
     (low_x, high_x), (low_y, _) = axes.get_xlim(), axes.get_ylim()
     rates = sorted(m.bytes_per_s for m in data.memories)
     visible = []
@@ -132,6 +139,8 @@ def _draw_memories(board: LabelBoard, data: Roofline) -> None:
         if end > start:
             style, width = _LEVEL_STYLE[memory.level]
             colour = _INK if memory.level == "dram" else _GREY
+            if is_hierarchical:
+                colour = LEVEL_COLOUR[memory.level]
             axes.plot((start, end), (start * rate, end * rate), ls=style, lw=width, color=colour, zorder=2)
             board.note_line((start, start * rate), (end, end * rate))
             visible.append((memory, start, end, colour))

@@ -80,6 +80,9 @@ class Tiling(Spec):
 
     tile_m: CountFigure
     tile_n: CountFigure
+    operand_m: CountFigure
+    operand_n: CountFigure
+    """Rows and columns of the output that one reading of operands out of the core's own memory serves."""
     attention_rows: CountFigure
     """Query rows that an attention kernel keeps on a core while keys and values pass."""
     order: Order

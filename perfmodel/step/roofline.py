@@ -13,16 +13,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from perfmodel.cost.hierarchy import LevelBytes, level_bytes, tiles_of
 from perfmodel.errors import SpecError
 from perfmodel.estimate import Bound, Estimate, leaf_shares
-from perfmodel.specs.device import Device, MemoryLevel
+from perfmodel.specs.core import CoreClass
+from perfmodel.specs.device import Device
+from perfmodel.step.ceilings import Ceiling, EngineKind, Level, MemoryCeiling, ceilings_of, memories_of
 from perfmodel.step.request import decode_pass, prefill_pass, prefill_slice
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Message, Slice, Work
 
 __all__ = [
-    "Ceiling",
-    "MemoryCeiling",
+    "LevelPoint",
     "OperatorPoint",
     "OtherTime",
     "Phase",
@@ -34,7 +36,6 @@ __all__ = [
 
 Phase = Literal["prefill", "decode"]
 OtherKind = Literal["message", "kernel", "host", "offload", "other_device"]
-EngineKind = Literal["matrix", "vector"]
 Row = dict[str, str | float | bool | None]
 
 _COLUMNS: Final = (
@@ -42,26 +43,6 @@ _COLUMNS: Final = (
     "intensity_flop_per_byte", "bound_flop_per_s", "predicted_flop_per_s", "roof_frac", "bound", "time_s", "time_share",
     "n_launches", "flop", "n_bytes",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """A dense peak rate of the device; `is_used` where an operator of the two steps computes in it."""
-
-    name: str
-    dtype: str
-    engine: EngineKind
-    flop_per_s: float
-    is_used: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryCeiling:
-    """A memory level with its nominal bandwidth over the whole device."""
-
-    name: str
-    level: Literal["dram", "l2", "infinity_cache", "on_chip"]
-    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +59,22 @@ class Ridge:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelPoint:
+    """Where an operator stands under one memory level: its intensity there, and the roof of that level alone."""
+
+    level: Level
+    memory: str
+    n_bytes: float
+    intensity_flop_per_byte: float
+    bound_flop_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorPoint:
     """An operator of one step on one rank: all kernels of that name and dtype together.
 
-    `bound` is what most of its predicted time is spent on, `time_share` its part of the whole step.
+    `bound` is what most of its predicted time is spent on, `time_share` its part of the whole step; `levels` has a
+    place under each memory level where those were asked for.
     """
 
     name: str
@@ -97,6 +90,7 @@ class OperatorPoint:
     flop: float
     n_bytes: float
     bound: Bound
+    levels: tuple[LevelPoint, ...] = ()
 
     @property
     def roof_frac(self) -> float:
@@ -188,6 +182,13 @@ class Roofline:
                 "time_s": p.time_s, "time_share": p.time_share, "n_launches": p.n_launches,
                 "flop": p.flop, "n_bytes": p.n_bytes,
             }  # fmt: skip
+            for v in p.levels:
+                yield {
+                    "kind": "level", "name": p.name, "phase": p.phase, "dtype": p.dtype, "engine": p.engine,
+                    "level": v.level, "intensity_flop_per_byte": v.intensity_flop_per_byte, "n_bytes": v.n_bytes,
+                    "bound_flop_per_s": v.bound_flop_per_s, "predicted_flop_per_s": p.predicted_flop_per_s,
+                    "roof_frac": p.predicted_flop_per_s / v.bound_flop_per_s,
+                }  # fmt: skip
         for o in self.others:
             yield {
                 "kind": o.kind, "name": o.name, "phase": o.phase, "time_s": o.time_s, "time_share": o.time_share,
@@ -204,6 +205,13 @@ class _Sum:
     time_s: float = 0.0
     n_launches: float = 0.0
     by_bound: dict[Bound, float] = field(default_factory=dict)
+    by_level: dict[Level, float] = field(default_factory=dict)
+
+    def add_levels(self, n_bytes: LevelBytes, n_times: float) -> None:
+        """Count the bytes of one more kernel at each level."""
+        levels: tuple[Level, ...] = ("dram", "l2", "on_chip")
+        for level, size in zip(levels, n_bytes, strict=True):
+            self.by_level[level] = self.by_level.get(level, 0.0) + float(size) * n_times
 
     def add(self, item: Work | Message, time: Estimate, n_times: float) -> None:
         own_s = float(time.value) * n_times
@@ -227,10 +235,18 @@ _Key = tuple[str, str, EngineKind, bool]
 
 
 def roofline(
-    engine: Engine, *, batch: float, input_tokens: float, output_tokens: float, token_budget: float
+    engine: Engine,
+    core: CoreClass | None = None,
+    /,
+    *,
+    batch: float,
+    input_tokens: float,
+    output_tokens: float,
+    token_budget: float,
 ) -> Roofline:
     """Return the roofline of a prefill step and of the mean decode step that `request_estimate` prices.
 
+    With the device's class of cores, operators also get a place under each memory level (cost/hierarchy.py).
     Counts are those of one rank; with pipeline stages a step is one microbatch's way through all of them, and stages
     on a device other than the first stage's are only timed. The shares of points and others of a phase add up to 1.
     Raises SpecError for a batch or a length below 1.
@@ -245,7 +261,7 @@ def roofline(
     steps: list[StepTime] = []
     for one in _slices(engine, float(batch), float(input_tokens), float(output_tokens), float(token_budget)):
         step_s = sum(float(engine.stage_step(stage, (one,)).value) for stage in engine.stages)
-        sums, rest = _sums(engine, one, device)
+        sums, rest = _sums(engine, one, device, core)
         for key, found in sums.items():
             if found.flop > 0 and found.n_bytes > 0:
                 points.append(_point(key, found, one.phase, step_s, device))
@@ -272,8 +288,8 @@ def roofline(
         input_tokens=float(input_tokens),
         output_tokens=float(output_tokens),
         token_budget=float(token_budget),
-        ceilings=_ceilings(device, {(p.dtype, p.engine) for p in points}),
-        memories=_memories(device),
+        ceilings=ceilings_of(device, {(p.dtype, p.engine) for p in points}),
+        memories=memories_of(device),
         points=tuple(sorted(points, key=lambda p: (p.phase != "prefill", -p.time_s))),
         others=tuple(sorted(others, key=lambda o: (o.phase != "prefill", -o.time_s))),
         steps=tuple(steps),
@@ -289,11 +305,14 @@ def _slices(
     return prefill_slice(per_rank, input_tokens, n_steps=n_steps), decode
 
 
-def _sums(engine: Engine, one: Slice, device: Device) -> tuple[dict[_Key, _Sum], list[tuple[str, OtherKind, float]]]:
+def _sums(
+    engine: Engine, one: Slice, device: Device, core: CoreClass | None
+) -> tuple[dict[_Key, _Sum], list[tuple[str, OtherKind, float]]]:
     """Return sums over kernels and messages on `device`, and the times beside them (name, kind, seconds)."""
     sums: dict[_Key, _Sum] = {}
     rest: list[tuple[str, OtherKind, float]] = []
     host_s = offload_s = 0.0
+    tiles = tiles_of(device, core) if core is not None else None
     for stage in engine.stages:
         whole = engine.stage_step(stage, (one,))
         own = stage.kernels.device.device
@@ -302,7 +321,10 @@ def _sums(engine: Engine, one: Slice, device: Device) -> tuple[dict[_Key, _Sum],
             continue
         for section in engine.sections(stage, (one,)):
             for item in section.items:
-                sums.setdefault(_key(item), _Sum()).add(item, stage.item_time(item), section.n_times)
+                found = sums.setdefault(_key(item), _Sum())
+                found.add(item, stage.item_time(item), section.n_times)
+                if core is not None and tiles is not None and isinstance(item, Work):
+                    found.add_levels(level_bytes(item, core, tiles), section.n_times)
         offloaded_s = sum(float(part.value) for part in whole.parts if part.name == "offloaded_weights")
         offload_s += offloaded_s
         host_s += float(whole.value) - offloaded_s - float(whole.find("device").value)
@@ -331,49 +353,22 @@ def _point(key: _Key, found: _Sum, phase: Phase, step_s: float, device: Device) 
         flop=found.flop,
         n_bytes=found.n_bytes,
         bound=max(found.by_bound, key=lambda bound: found.by_bound[bound]),
+        levels=tuple(_level_points(found, device, peak, engine)),
     )
+
+
+def _level_points(found: _Sum, device: Device, peak_flop_per_s: float, engine: EngineKind) -> Iterator[LevelPoint]:
+    """Yield the operator's place under each level whose bandwidth is known; on chip, the buffer of its engine."""
+    memories = memories_of(device)
+    for level, n_bytes in found.by_level.items():
+        own = [memory for memory in memories if memory.level == level]
+        if own and n_bytes > 0:
+            memory = own[-1] if engine == "vector" else own[0]
+            intensity = found.flop / n_bytes
+            roof = min(peak_flop_per_s, intensity * memory.bytes_per_s)
+            yield LevelPoint(level, memory.name, n_bytes, intensity, roof)
 
 
 def _other(key: _Key, found: _Sum, phase: Phase, step_s: float) -> OtherTime:
     kind: OtherKind = "kernel" if key[3] else "message"
     return OtherTime(key[0], phase, kind, found.time_s, found.time_s / step_s, found.n_launches)
-
-
-def _ceilings(device: Device, used: set[tuple[str, EngineKind]]) -> tuple[Ceiling, ...]:
-    """Return the peaks that operators use and the other matrix peaks, fastest first."""
-    pairs = set(used)
-    if device.matrix is not None:
-        pairs |= {(rate.dtype, "matrix") for rate in device.matrix.rates}
-    found = (
-        Ceiling(
-            name=dtype if kind == "matrix" else f"{dtype} vector",
-            dtype=dtype,
-            engine=kind,
-            flop_per_s=device.peak_flop_per_s(dtype, kind),
-            is_used=(dtype, kind) in used,
-        )
-        for dtype, kind in pairs
-    )
-    return tuple(sorted(found, key=lambda c: (-c.flop_per_s, c.name)))
-
-
-def _memories(device: Device) -> tuple[MemoryCeiling, ...]:
-    """Return the levels whose bandwidth is known, main memory first; per-core figures are multiplied by the cores."""
-    order = ("dram", "infinity_cache", "l2", "on_chip")
-    known = sorted((m for m in device.memory if m.bandwidth is not None), key=lambda m: order.index(m.level))
-    return tuple(
-        MemoryCeiling(_memory_name(m), m.level, m.bandwidth.value * (_n_cores(device, m) if m.per_core else 1.0))
-        for m in known
-        if m.bandwidth is not None
-    )
-
-
-def _n_cores(device: Device, level: MemoryLevel) -> float:
-    holder = device.vector if device.matrix is None or "vector core" in level.kind else device.matrix
-    return holder.n_cores.value
-
-
-def _memory_name(level: MemoryLevel) -> str:
-    usual = {"dram": "DRAM", "l2": "L2", "infinity_cache": "Infinity Cache", "on_chip": "on-chip memory"}
-    named = level.kind.split(" per ")[0].split(",")[0] if level.level in ("dram", "on_chip") else ""
-    return named or usual[level.level]
