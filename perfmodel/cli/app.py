@@ -33,6 +33,7 @@ COMMANDS: Final = (
     "plan",
     "roofline",
     "instances",
+    "allreduce",
     "fusion",
     "recompute",
     "issue",
