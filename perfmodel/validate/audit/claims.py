@@ -16,7 +16,9 @@ from perfmodel.specs.figures import Spec
 from perfmodel.validate.audit.base import Setup
 from perfmodel.validate.audit.figures import Printed, printed
 from perfmodel.validate.audit.rules.capacity import Capacity, ScalesWith
+from perfmodel.validate.audit.rules.cores import InstructionLatency, IssueCeiling, IssueChange, LineUse
 from perfmodel.validate.audit.rules.fitted import DriftThreshold, FormulaFit
+from perfmodel.validate.audit.rules.kv import KvWaste, Reallocation
 from perfmodel.validate.audit.rules.numbers import Arithmetic, Inputs, Limit, Same, Shares
 from perfmodel.validate.audit.rules.physics import Bandwidth, Placement, RotaryError
 from perfmodel.validate.audit.rules.public import (
@@ -37,6 +39,15 @@ from perfmodel.validate.audit.rules.serving import (
     Throughput,
     Ttft,
 )
+from perfmodel.validate.audit.rules.steps import (
+    CoreUse,
+    DispatchTime,
+    FusionGain,
+    FusionMemory,
+    FusionPasses,
+    PageWalks,
+    Workspace,
+)
 
 __all__ = ["AnyCheck", "Claim", "ClaimsDocument", "Reading"]
 
@@ -45,17 +56,29 @@ AnyCheck = Annotated[
     | Bandwidth
     | CacheAxes
     | Capacity
+    | CoreUse
+    | DispatchTime
     | DriftThreshold
     | Feasible
     | FormulaFit
+    | FusionGain
+    | FusionMemory
+    | FusionPasses
     | HasOperator
     | IndexRange
     | Inputs
+    | InstructionLatency
+    | IssueCeiling
+    | IssueChange
+    | KvWaste
     | Limit
     | LimitCause
+    | LineUse
     | MemoryPeak
+    | PageWalks
     | PerplexityRise
     | Placement
+    | Reallocation
     | Requires
     | RotaryError
     | RunsOn
@@ -66,7 +89,8 @@ AnyCheck = Annotated[
     | Speedup
     | Throughput
     | ToolMeasures
-    | Ttft,
+    | Ttft
+    | Workspace,
     Field(discriminator="kind"),
 ]
 Figures = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], float | str]

@@ -102,17 +102,20 @@ def graded(
     least: float = -math.inf,
     most: float = math.inf,
     bound: str = "",
+    unstated: str = "",
     working: tuple[str, ...] = (),
 ) -> Finding:
     """Return a finding by place: beyond a hard bound, inside the band, or between the two.
 
     `inside` is the reason where the band holds, `cause` the likely cause where only physics does, `bound` names the
-    limit that nothing may beat.
+    limit that nothing may beat. With `unstated`, what the claim does not say and the model took as usual, a figure
+    inside of the band is plausible and no more.
     """
     if stated < least or stated > most:
         verdict, reason = Verdict.CONTRADICTS_PHYSICS, bound
     elif low <= stated <= high:
-        verdict, reason = Verdict.REPRODUCED, inside
+        verdict = Verdict.PLAUSIBLE if unstated else Verdict.REPRODUCED
+        reason = f"{inside}; not stated: {unstated}" if unstated else inside
     else:
         verdict, reason = Verdict.PLAUSIBLE, cause
     return Finding(

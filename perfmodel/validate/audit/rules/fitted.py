@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -17,6 +17,9 @@ from perfmodel.validate.audit.verdict import Finding, Verdict
 from perfmodel.work.precision import rotation_error_bound_frac
 
 __all__ = ["DriftThreshold", "FormulaFit"]
+
+_STARTS: Final = 2
+"""Of each law: few points and smooth laws have no other minima worth finding, and the audit has to be quick."""
 
 
 class FormulaFit(Check):
@@ -78,9 +81,10 @@ def _rivals(x: np.ndarray, y: np.ndarray, column: str) -> Iterator[str]:
     from perfmodel.fit.data import data_from_arrays
     from perfmodel.fit.laws import candidate_laws
     from perfmodel.fit.ranking import ranked_fits
+    from perfmodel.fit.result import FitOptions
 
     try:
-        ranking = ranked_fits(candidate_laws((column,)), data_from_arrays({column: x}, y))
+        ranking = ranked_fits(candidate_laws((column,)), data_from_arrays({column: x}, y), FitOptions(n_starts=_STARTS))
     except FitError:
         return
     for entry in [e for e in ranking.entries if e.result is not None][:3]:
