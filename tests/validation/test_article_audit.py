@@ -48,7 +48,18 @@ VERDICTS = {
     "mla-fa3": PUBLIC,  # FlashAttention-3 runs on Hopper
     # fusion
     "fusion-kernel": PUBLIC,  # CUDA on an Ascend card
+    "fusion-kv-latency": PLAUSIBLE,  # 42.3 / 18.7 = 2.26 where bytes give 2.5 to 2.9
+    "fusion-kv-memory": PLAUSIBLE,  # 1 - 9.8 / 14.2 = 31 % where the peak of live tensors does not fall
+    "fusion-traffic": REPRODUCED,  # norm, rope, cache write: 3 kernels touch the vector, 1 fused
+    # memory wall
+    "wall-matmul": PLAUSIBLE,  # 89 % and a hit rate of 43 %: each byte 9.4 times, though 96 MiB fit into the L2
+    "wall-gnn": PLAUSIBLE,  # a table of 586 MiB gives 31 % hits and 62 % of the bandwidth; its size is not stated
     "wall-probe": PUBLIC,  # an FPGA's counters
+    # scheduling
+    "sched-prefill": PLAUSIBLE,  # 87.3 us are 8.7 operators of 10 us; a step has hundreds
+    "sched-decode": PLAUSIBLE,  # 12.6 us is one operator; 41 % lies between eager (36 %) and graph (80 %)
+    "sched-workspace": PLAUSIBLE,  # a second stream at batch 1 beside 4 x 512 tokens adds 5 % at most
+    "sched-tlb": PLAUSIBLE,  # 1.6e12 x 0.5 us / (2 MiB x 24) = 1.6 %; 14.2 % would be pages of 229 KiB
     # precision
     "rope-layer5": REPRODUCED,  # 2^-11 / 2 x 0.7213 = 0.0176 % <= 0.023 % and 0.087 % <= 3 sqrt(2) 2^-11 = 0.207 %
     "rope-layer12": REPRODUCED,
@@ -58,13 +69,18 @@ VERDICTS = {
     "quant-awq": PLAUSIBLE,  # 12.74 / 8.21 - 1 = 55 %, published 0.6 to 2.7 %
     "quant-awq-gptq": REPRODUCED,  # 8.59 / 8.21 - 1 = 4.6 %, published 1.7 to 10.5 %
     # IPC
-    "ipc-static": PLAUSIBLE,  # 3.8 beside 3.27: two programs
+    "ipc-static": PLAUSIBLE,  # 3.8 beside 3.27: two programs; three dispatchers of an assumed 1 a cycle give 3
+    "ipc-dynamic": PLAUSIBLE,  # 3.8 / 1.9 - 1 = 100 % at most, stated 112 %: 1.06 times the instructions
+    "ipc-raw-stall": PUBLIC,  # 2 cycles where a dependent vector call waits 22 to 29
     "ipc-drop-range": REPRODUCED,  # 1 - 1.9 / 3.8 = 50 %, inside of 37 to 62 %
     # KV fragmentation
+    "frag-fixed": PLAUSIBLE,  # 1 - 26,000 / 32,000 = 18.75 %; 31.2 % where conversations grow from 66 % of their length
+    "frag-dynamic": PLAUSIBLE,  # blocks of 128 waste 64 / 26,000 = 0.24 %; 9.8 % are blocks of 5,700 tokens
+    "frag-memory-drop": REPRODUCED,  # 18.75 %, printed as 18.7
     "frag-lengths": REPRODUCED,  # 31,000 + 1,000 tokens x 57,344 bytes = 1.84 GB beside 15.2 GB of weights
-    "frag-release-latency": UNKNOWN,  # before what, of how many bytes?
+    "frag-release-latency": PLAUSIBLE,  # 42 ms x 2039 GB/s / 2 = 43 GB copied: half of the card
     # IPC decay
-    "decay-1": REPRODUCED,  # 3.27 = base
+    "decay-1": PLAUSIBLE,  # 3.27 = base, above the 3 of an assumed issue width
     "decay-4": ITSELF,  # 2.59 / 2.61 - 1 = -0.77 %, but the formula gives 0.946
     "decay-12": ITSELF,  # 1.55 / 1.53 - 1 = 1.31 %, but the formula gives 0.679
     "decay-16": PLAUSIBLE,  # 2.61 / 3.27 - 1 = -20 % at four instances on eight cards
@@ -186,6 +202,71 @@ def test_drift_reaches_the_threshold_soon(article: Audit) -> None:
     assert finding.model == pytest.approx(3 * 2**0.5 * 2**-11)
     assert "layer 14.8" in " ".join(finding.working)
     assert "layer 15.7" in " ".join(finding.working)
+
+
+def test_cache_lines_of_the_layouts(article: Audit) -> None:
+    """A head of 192 fp16 values is 384 bytes at a stride of 128 x 384: with lines of 512, half of each is of use.
+
+    Lines a run touches: (128 x ceil(384 / 128) + 512 - 128) / 512 = 1.5; 384 / (1.5 x 512) = 50 %.
+    """
+    v2, v3 = (found(article, claim, "line_use") for claim in ("mla-v2-query", "mla-v3-query"))
+    assert v2.model == pytest.approx(0.5)
+    assert v2.verdict is REPRODUCED
+    assert v3.model == pytest.approx(1.0)
+    assert v3.verdict is PLAUSIBLE
+    assert "1152 bytes aligned to 32 on lines of 128 give 92.3 %" in v3.reason
+
+
+def test_fusion(article: Audit) -> None:
+    gain = found(article, "fusion-kv-latency", "fusion_gain")
+    assert gain.stated == pytest.approx(42.3 / 18.7)
+    assert 1 < gain.low < gain.high < 3
+    memory = found(article, "fusion-kv-memory", "fusion_memory")
+    assert memory.stated == pytest.approx(1 - 9.8 / 14.2)
+    assert memory.model <= 0, "what is written must be alive beside what is read"
+
+
+def test_dispatch_and_page_walks(article: Audit) -> None:
+    assert found(article, "sched-decode", "dispatch_time").model == pytest.approx(10e-6)
+    walks = found(article, "sched-tlb", "page_walks")
+    assert walks.model == pytest.approx(1.6e12 * 0.5e-6 / (2**21 * 24))
+
+
+def test_a_fall_of_ipc_bounds_the_time(article: Audit) -> None:
+    change = found(article, "ipc-dynamic", "issue_change")
+    assert change.model == pytest.approx(1.0)
+    assert change.high == pytest.approx(3.85 / 1.85 - 1)
+    assert "1.06 times the instructions" in change.reason
+    assert article.on("ipc-dynamic").other_readings == (("cut as 1.91, 12 %", PLAUSIBLE),)
+    assert found(article, "ipc-raw-stall", "instruction_latency").high == pytest.approx(29.1)
+
+
+def test_kv_waste(article: Audit) -> None:
+    """Growing evenly from a share p: 1 - (1 + p) / 2 x E[n^2] / (E[n] 32,000), E[n^2] / E[n] = 26,462: p = 0.66."""
+    fixed = found(article, "frag-fixed", "kv_waste")
+    assert fixed.model == pytest.approx(1 - 26_000 / 32_000)
+    assert "start at 66 %" in fixed.reason
+    assert found(article, "frag-memory-drop", "kv_waste").verdict is REPRODUCED
+    blocks = found(article, "frag-dynamic", "kv_waste")
+    assert blocks.model == pytest.approx(64 / 26_064, rel=0.02)
+
+
+def test_matmul_and_gather_through_the_memory(article: Audit) -> None:
+    """3 x 4096^2 x 2 bytes = 96 MiB; tiles of 128 x 256 ask 2 x 4096^3 (1/128 + 1/256) bytes = 1.5 GiB of the L2."""
+    use = found(article, "wall-matmul", "matmul_memory", "hbm_frac")
+    assert use.model == pytest.approx(96 * 2**20 / 1.6e12 / 470e-6, rel=0.05)
+    assert "9.4 times" in use.reason
+    gather = found(article, "wall-gnn", "gather_memory")
+    assert gather.model == pytest.approx(0.62, abs=0.02)
+
+
+def test_a_further_instance_costs_less_at_the_end(article: Audit) -> None:
+    """3.27 / 2.61 = 1.253, / 1.53 = 2.137, / 1.42 = 2.303: 0.253 / 3, 0.884 / 8 and 0.166 / 4 for each further one."""
+    assert "8.4 % from 1 to 4, 11.1 % from 4 to 12, 4.1 % from 12 to 16" in found(article, "decay-knee", "knee").reason
+    for claim, share in (("decay-4", 2.61 / 3.27), ("decay-12", 1.53 / 3.27), ("decay-16", 1.42 / 3.27)):
+        finding = found(article, claim, "instance_speed")
+        assert finding.stated == pytest.approx(share)
+        assert finding.low < share < finding.high, "between all on one card and spread evenly"
 
 
 def test_positions(article: Audit) -> None:

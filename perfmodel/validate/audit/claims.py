@@ -16,8 +16,10 @@ from perfmodel.specs.figures import Spec
 from perfmodel.validate.audit.base import Setup
 from perfmodel.validate.audit.figures import Printed, printed
 from perfmodel.validate.audit.rules.capacity import Capacity, ScalesWith
+from perfmodel.validate.audit.rules.contention import InstanceSpeed, Knee
 from perfmodel.validate.audit.rules.cores import InstructionLatency, IssueCeiling, IssueChange, LineUse
 from perfmodel.validate.audit.rules.fitted import DriftThreshold, FormulaFit
+from perfmodel.validate.audit.rules.hierarchy import GatherMemory, MatmulMemory
 from perfmodel.validate.audit.rules.kv import KvWaste, Reallocation
 from perfmodel.validate.audit.rules.numbers import Arithmetic, Inputs, Limit, Same, Shares
 from perfmodel.validate.audit.rules.physics import Bandwidth, Placement, RotaryError
@@ -64,16 +66,20 @@ AnyCheck = Annotated[
     | FusionGain
     | FusionMemory
     | FusionPasses
+    | GatherMemory
     | HasOperator
     | IndexRange
     | Inputs
+    | InstanceSpeed
     | InstructionLatency
     | IssueCeiling
     | IssueChange
+    | Knee
     | KvWaste
     | Limit
     | LimitCause
     | LineUse
+    | MatmulMemory
     | MemoryPeak
     | PageWalks
     | PerplexityRise

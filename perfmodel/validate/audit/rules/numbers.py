@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from perfmodel.measure.profiling.shares import StatedShare, common_total_s
 from perfmodel.specs.figures import Spec
 from perfmodel.validate.audit.base import Check, Desk, Ref
 from perfmodel.validate.audit.figures import figure_text
@@ -143,31 +144,29 @@ class Shares(Check):
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield whether one whole fits all parts, and whether the parts fit into it."""
-        lows, highs, working = [], [], []
-        for part in self.parts:
-            size, share = desk.printed(part.value), desk.printed(part.share)
-            least_share = max(share.value - 0.5 * share.resolution, 1e-12)
-            lows.append((size.value - 0.5 * size.resolution) / (share.value + 0.5 * share.resolution))
-            highs.append((size.value + 0.5 * size.resolution) / least_share)
-            name = part.value.rpartition(".")[2]
-            working.append(
-                f"{figure_text(name, size.value)} / {100 * share.value:g} %: a whole of "
-                f"{figure_text(name, lows[-1])} to {figure_text(name, highs[-1])}"
-            )
-        total = sum(desk.value(part.share) for part in self.parts)
-        low, high = max(lows), min(highs)
         name = self.parts[0].value.rpartition(".")[2]
-        fits = low <= high and total <= 1.0 + 1e-9
-        whole = f"{figure_text(name, low)} to {figure_text(name, high)}"
+        pairs = [(desk.printed(part.value), desk.printed(part.share)) for part in self.parts]
+        total = sum(share.value for _, share in pairs)
+        whole = common_total_s(StatedShare(*size, *share) for size, share in pairs)
+        fits = whole is not None and total <= 1.0 + 1e-9
+        low, high = whole or (math.nan, math.nan)
         yield Finding(
             check=self.kind,
             verdict=Verdict.REPRODUCED if fits else Verdict.CONTRADICTS_ITSELF,
-            reason=f"one whole of {whole} fits all shares" if fits else "no one whole fits all shares",
+            reason=f"one whole of {figure_text(name, low)} to {figure_text(name, high)} fits all shares"
+            if fits
+            else f"the shares add up to {100 * total:.3g} %"
+            if whole
+            else "no one whole fits all shares",
             name=name,
             model=0.5 * (low + high),
             low=low,
             high=high,
-            working=tuple(working),
+            working=tuple(
+                f"{figure_text(name, size)} / {100 * share:g} % = {figure_text(name, size / share)}"
+                for (size, _), (share, _) in pairs
+                if share > 0.0
+            ),
         )
 
 
