@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.api_kernels import dispatch, fusion, profile, recompute, streams
 from perfmodel.errors import PerfmodelError, SpecError, UnknownNameError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.metrics import ServingResult, Slo
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from perfmodel.fit.ranking import Ranking
     from perfmodel.fit.result import FitResult
+    from perfmodel.measure.profiling.answer import ProfileAnswer
     from perfmodel.plan.demand import Demand, Targets
     from perfmodel.plan.finalists import Contest
     from perfmodel.serving.rate_sweep import RateSweep
@@ -57,15 +59,20 @@ __all__ = [
     "curve",
     "curves",
     "diagnosis",
+    "dispatch",
     "estimate",
     "figure",
+    "fusion",
     "memory",
     "plan",
+    "profile",
     "question",
     "rate_sweep",
+    "recompute",
     "roofline",
     "simulation",
     "steady",
+    "streams",
     "sweep",
 ]
 
@@ -385,7 +392,9 @@ def diagnosis(
     return [diagnosed(found, asked, run) for run in import_file(Path(bench)).runs]
 
 
-def figure(result: Roofline | ServingResult | RateSweep | FitResult | Audit, *, title: str = "") -> Figure:
+def figure(
+    result: Roofline | ServingResult | RateSweep | FitResult | Audit | ProfileAnswer, *, title: str = ""
+) -> Figure:
     """Return the picture of a result: operators under ceilings, latencies, load over rate, a fit with its bands.
 
     It is a matplotlib Figure: show it in a notebook, or `figure(...).savefig("picture.png")`. Raises SpecError for
@@ -395,6 +404,7 @@ def figure(result: Roofline | ServingResult | RateSweep | FitResult | Audit, *, 
     True
     """
     from perfmodel.fit.result import FitResult
+    from perfmodel.measure.profiling.answer import ProfileAnswer
     from perfmodel.serving.rate_sweep import RateSweep
     from perfmodel.step.roofline import Roofline
     from perfmodel.validate.audit.run import Audit
@@ -411,6 +421,10 @@ def figure(result: Roofline | ServingResult | RateSweep | FitResult | Audit, *, 
         from perfmodel.report.audit_plot import audit_figure
 
         return audit_figure(result)
+    if isinstance(result, ProfileAnswer):
+        from perfmodel.report.heat_map import heat_map_figure
+
+        return heat_map_figure(result.profile, title=title or result.profile.name)
     from perfmodel.report.latency_plot import latency_figure, rate_figure
 
     if isinstance(result, RateSweep):

@@ -12,12 +12,9 @@ from perfmodel.cli.scheduling import TileFlag, numbers_of, tile_of
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.figures import SizeFigure, TimeFigure
-from perfmodel.step.dispatch import dispatch as dispatch_of
-from perfmodel.step.dispatch import workspace_growth_frac
+from perfmodel.step.dispatch import dispatch_rows, workspace_growth_frac
 from perfmodel.step.question import Question, case_of
-from perfmodel.step.request import decode_slice, prefill_slice
 from perfmodel.units import bytes_text, quantity
-from perfmodel.work.kv import kv_bytes_per_token
 
 __all__ = ["dispatch"]
 
@@ -50,10 +47,9 @@ def dispatch(
     ```
     """
     case = case_of(catalogue, question)
-    engine, device, work = case.engine, case.setup.devices[0], case.workload
-    family = catalogue.scheduling_of(device)
+    device, work = case.setup.devices[0], case.workload
     cut = tile_of(tile, catalogue.core_of(device).tiling)
-    pages = family.translation
+    pages = catalogue.scheduling_of(device).translation
     changes: dict[str, SizeFigure | TimeFigure] = {}
     for name, flag, text in (("page", "--page-size", page), ("reach", "--tlb-reach", reach)):
         if text is not None:
@@ -61,19 +57,7 @@ def dispatch(
     if walk is not None:
         changes["walk"] = TimeFigure(value=quantity(walk, "seconds"), source="--page-walk")
     pages = pages.model_copy(update=changes)
-    per_token = kv_bytes_per_token(
-        case.setup.model, kv_bytes_per_element=case.setup.kv_element_bytes, tp=case.setup.layout.tp
-    )
-    found = []
-    for phase in ("prefill", "decode"):
-        for n_seqs in numbers_of("--batches", batches):
-            one = (
-                prefill_slice(n_seqs, work.input_tokens, n_steps=1.0)
-                if phase == "prefill"
-                else decode_slice(n_seqs, work.input_tokens, work.output_tokens)
-            )
-            cached = n_seqs * work.input_tokens * per_token
-            found.append(dispatch_of(engine, (one,), cut, pages, kv_bytes=cached))
+    found = dispatch_rows(case, cut, pages, numbers_of("--batches", batches))
     largest = {phase: max(float(d.stream_bytes) for d in found if d.phase == phase) for phase in ("prefill", "decode")}
     growth = float(workspace_growth_frac(largest["prefill"], largest["decode"]))
     from perfmodel.report.scheduling import dispatch_parts

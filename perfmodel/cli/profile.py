@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, number, one_format
 from perfmodel.cli.names import hardware_names
-
-if TYPE_CHECKING:
-    from perfmodel.measure.profiling.roofline_gap import GapPrices
 
 __all__ = ["profile"]
 
@@ -50,49 +47,23 @@ def profile(
     perfmodel profile trace_view.json --handover 0 --json
     ```
     """
+    from perfmodel.cli.options import catalogue_of
+    from perfmodel.measure.profiling.answer import gap_prices, profile_answer
     from perfmodel.measure.profiling.profile_file import read_profile
-    from perfmodel.measure.profiling.roofline_gap import roofline_gaps
-    from perfmodel.measure.profiling.shares import operator_shares, stream_shares
-    from perfmodel.measure.profiling.suggest import suggestions
-    from perfmodel.measure.profiling.timeline import factor_of, timeline_of
-    from perfmodel.measure.profiling.timeline import what_if as what_if_of
+    from perfmodel.measure.profiling.timeline import factor_of
     from perfmodel.report.picture import checked_picture
-    from perfmodel.report.profile import ProfileAnswer, profile_document, profile_parts, share_rows
+    from perfmodel.report.profile import profile_document, profile_parts, share_rows
 
     one_format(as_json=as_json, as_csv=as_csv)
     checked_picture(plot)
     asked = [factor_of(text) for text in what_if or ()]
     handover_s = number("--handover", handover, low=0.0, high=1e6) / 1e6
     n_rows = int(number("--top", top, low=1, high=10_000))
-    prices = _prices(device, calibration, runtime, catalog) if device is not None else None
+    prices = None
+    if device is not None:
+        prices = gap_prices(catalogue_of(catalog), device, calibration=calibration, runtime=runtime)
     found = read_profile(files, form)
-    line = None if found.untestable else timeline_of(found, handover_s=handover_s or None)
-    assumed = []
-    if line is not None and line.n_inferred:
-        assumed.append(
-            f"{line.n_inferred} waits between streams, where an operator starts within {handover_s * 1e6:g} us after "
-            "one of another stream while its own was idle"
-        )
-    if line is None and asked:
-        assumed.append("operators run one after the other (what-if by Amdahl's law)")
-    own = prices.ideal.device.device if prices is not None else None
-    answer = ProfileAnswer(
-        profile=found,
-        operators=operator_shares(found),
-        streams=stream_shares(found),
-        timeline=line,
-        untestable=found.untestable,
-        what_ifs=[what_if_of(found, words, factor, timeline=line) for words, factor in asked],
-        gaps=roofline_gaps(found, prices) if prices is not None else None,
-        suggestions=suggestions(
-            found,
-            timeline=line,
-            cache_bytes=own.last_cache_bytes if own is not None else 0.0,
-            dram_bytes_per_s=own.dram_bytes_per_s if own is not None else 0.0,
-        ),
-        device=own.title if own is not None else "",
-        assumed=assumed,
-    )
+    answer = profile_answer(found, prices=prices, what_ifs=asked, handover_s=handover_s or None)
     from perfmodel.report.output import csv_text, json_text, shown
 
     if as_json:
@@ -107,17 +78,3 @@ def profile(
         from perfmodel.report.heat_map import save_heat_map
 
         print(f"wrote {save_heat_map(found, plot, title=found.name)}", file=sys.stderr)
-
-
-def _prices(device: str, calibration: str, runtime: str, folders: list[Path] | None) -> GapPrices:
-    """Return the prices of a device by the datasheet, by the hard bound and by its calibration."""
-    from perfmodel.cli.options import catalogue_of
-    from perfmodel.cost.kernel import KernelPrices
-    from perfmodel.measure.profiling.roofline_gap import GapPrices
-
-    catalogue = catalogue_of(folders)
-    own = catalogue.hardware(device).device
-    engine = catalogue.runtime(runtime).engine if runtime else ""
-    fitted = catalogue.calibration_for(calibration, (own,), engine, runtime)
-    ideal, bound = catalogue.calibration("ideal"), catalogue.calibration("hard-bound")
-    return GapPrices(*(KernelPrices(one.for_device(own)) for one in (ideal, bound, fitted)))

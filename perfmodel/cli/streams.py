@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, get_args
 
-import numpy as np
 import typer
 
 from perfmodel.cli.flags import Csv, Json, number
 from perfmodel.cli.options import asking
 from perfmodel.cli.scheduling import TileFlag, tile_of
-from perfmodel.cost.streams import Policy, fifo_cycle_s
+from perfmodel.cost.streams import Policy
 from perfmodel.report.output import csv_text, json_text, progress, shown
-from perfmodel.serving.streams import arrival_times, stream_run
+from perfmodel.serving.stream_case import stream_case
 from perfmodel.specs.catalogue import Catalogue
-from perfmodel.step.dispatch import tasks
 from perfmodel.step.question import Question, case_of
-from perfmodel.step.request import decode_slice, prefill_slice
 from perfmodel.units import time_text
 
 __all__ = ["streams"]
 
-_MOST_RATE, _USUAL_LOAD = 1e6, 0.5
+_MOST_RATE = 1e6
 
 
 @asking
@@ -53,64 +50,54 @@ def streams(
     ```
     """
     case = case_of(catalogue, question)
-    engine, device, work = case.engine, case.setup.devices[0], case.workload
+    device = case.setup.devices[0]
     family = catalogue.scheduling_of(device)
-    cut = tile_of(tile, catalogue.core_of(device).tiling)
-    step = decode_slice(work.batch, work.input_tokens, work.output_tokens)
-    prompt = prefill_slice(1.0, work.input_tokens, n_steps=1.0)
-    decode, prefill = tasks(engine, (step,), cut), tasks(engine, (prompt,), cut)
-    decode_s, prefill_s = (sum(task.time_s for task in side) for side in (decode, prefill))
-    whole = engine.stage_step(engine.stages[0], (step,))
-    gap_s = max(0.0, float(whole.value) - decode_s)
-    assumed = list(case.assumed)
-    if prefill_rate is None:
-        per_s = float(f"{_USUAL_LOAD / prefill_s:.3g}")
-        assumed.append(f"{per_s:g} prompts a second, half of what one stream can read")
-    else:
-        per_s = number("--prefill-rate", prefill_rate, low=0.0, high=_MOST_RATE)
+    per_s = None if prefill_rate is None else number("--prefill-rate", prefill_rate, low=0.0, high=_MOST_RATE)
     seconds = number("--duration", duration, low=0.001, high=3600.0)
     share = number("--decode-cores", decode_cores, low=0.01, high=0.99)
-    arrivals = arrival_times(np.random.default_rng(seed), arrivals_per_s=per_s, duration_s=seconds)
+    with progress("streams", len(get_args(Policy))) as advance:
+        found = stream_case(
+            case,
+            tile_of(tile, catalogue.core_of(device).tiling),
+            prefills_per_s=per_s,
+            duration_s=seconds,
+            decode_core_share=share,
+            seed=seed,
+            on_policy_done=advance,
+        )
     from perfmodel.report.scheduling import stream_parts, stream_row
 
-    rows = []
-    policies = get_args(Policy)
-    with progress("streams", len(policies)) as advance:
-        for policy in policies:
-            run = stream_run(
-                decode, prefill, arrivals, policy, duration_s=seconds, host_gap_s=gap_s, decode_core_share=share
-            )
-            rows.append(stream_row(run, batch=work.batch, input_tokens=work.input_tokens))
-            advance(1)
-    load = per_s * prefill_s
+    rows = [stream_row(run, batch=found.batch, input_tokens=found.input_tokens) for run in found.runs]
     facts = {
         "model": case.setup.model.name,
         "device": device.name,
         "runtime": case.setup.runtime.name,
-        "decode_step_s": decode_s + gap_s,
-        "prefill_s": prefill_s,
-        "prefills_per_s": per_s,
-        "prefill_load_frac": load,
+        "decode_step_s": found.decode_step_s,
+        "prefill_s": found.prefill_s,
+        "prefills_per_s": found.prefills_per_s,
+        "prefill_load_frac": found.load_frac,
+        "one_stream_step_s": found.one_stream_step_s,
         "stream_priorities": family.stream_priorities.value,
         "duration_s": seconds,
         "seed": seed,
     }
+    assumed = [*case.assumed, *found.assumed]
     if as_json:
         print(json_text({**facts, "rows": rows, "assumed": assumed}))
     elif as_csv:
         print(csv_text(rows), end="")
     else:
         heading = (
-            f"{facts['model']} on {device.title}, {facts['runtime']}: batch {work.batch:g} decoding "
-            f"({time_text(decode_s + gap_s)} a step alone) beside {per_s:g} prompts/s of {work.input_tokens:,.0f} "
-            f"tokens ({time_text(prefill_s)} each)"
+            f"{facts['model']} on {device.title}, {facts['runtime']}: batch {found.batch:g} decoding "
+            f"({time_text(found.decode_step_s)} a step alone) beside {found.prefills_per_s:g} prompts/s of "
+            f"{found.input_tokens:,.0f} tokens ({time_text(found.prefill_s)} each)"
         )
-        remarks = []
-        if load < 1.0:
-            mean = fifo_cycle_s(decode_s=decode_s + gap_s, arrivals_per_s=per_s, prefill_s=prefill_s)
-            remarks.append(f"One stream in closed form: a decode step every {time_text(float(mean))} on average.")
-        else:
-            remarks.append("One stream cannot keep up: prompts arrive faster than it reads them.")
+        mean = found.one_stream_step_s
+        remarks = [
+            "One stream cannot keep up: prompts arrive faster than it reads them."
+            if mean is None
+            else f"One stream in closed form: a decode step every {time_text(mean)} on average."
+        ]
         if family.stream_priorities.value <= 1:
             remarks.append(
                 f"Streams of a {device.title} have no priorities ({family.sources[family.stream_priorities.source]}): "

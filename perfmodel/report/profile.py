@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.report.grid import plain_grid
@@ -13,29 +12,9 @@ from perfmodel.units import bandwidth_text, rate_text, time_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from perfmodel.measure.profiling.profile_file import Profile
-    from perfmodel.measure.profiling.roofline_gap import RooflineGaps
-    from perfmodel.measure.profiling.shares import OperatorShare, StreamShare
-    from perfmodel.measure.profiling.suggest import Suggestion
-    from perfmodel.measure.profiling.timeline import Timeline, WhatIf
+    from perfmodel.measure.profiling.answer import ProfileAnswer
 
-__all__ = ["ProfileAnswer", "profile_document", "profile_parts", "share_rows"]
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileAnswer:
-    """Everything that was computed from a profile; `untestable` says why there is no timeline, "" where there is."""
-
-    profile: Profile
-    operators: Sequence[OperatorShare]
-    streams: Sequence[StreamShare]
-    timeline: Timeline | None
-    untestable: str
-    what_ifs: Sequence[WhatIf]
-    gaps: RooflineGaps | None
-    suggestions: Sequence[Suggestion]
-    device: str
-    assumed: Sequence[str]
+__all__ = ["profile_document", "profile_parts", "share_rows"]
 
 
 def share_rows(answer: ProfileAnswer) -> list[dict[str, Any]]:

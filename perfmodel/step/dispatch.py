@@ -17,14 +17,17 @@ from perfmodel.cost.streams import Task
 from perfmodel.cost.translation import page_walk_time
 from perfmodel.estimate import TINY, Bound, Estimate, Num, larger, leaf_shares, smaller
 from perfmodel.specs.scheduling import Translation
+from perfmodel.step.question import Case
+from perfmodel.step.request import decode_slice, prefill_slice
 from perfmodel.step.roofline import Phase
 from perfmodel.step.step import Engine, StagePrices
 from perfmodel.work.kernel import Message, Slice, Work, n_seqs_of, n_tokens_of
+from perfmodel.work.kv import kv_bytes_per_token
 from perfmodel.work.memory_rules import activation_peak_bytes
 from perfmodel.work.storage import stage_weight_bytes
 from perfmodel.work.tiling import Cut, Tile, cut_of
 
-__all__ = ["Dispatch", "KernelRun", "dispatch", "kernel_runs", "tasks", "workspace_growth_frac"]
+__all__ = ["Dispatch", "KernelRun", "dispatch", "dispatch_rows", "kernel_runs", "tasks", "workspace_growth_frac"]
 
 _MEMORY = (Bound.WEIGHT_READ, Bound.KV_READ, Bound.ACTIVATION_IO)
 
@@ -211,6 +214,23 @@ def dispatch(
         workspace_bytes=workspace,
         unshared_bytes=unshared,
         page_walk_s=walked,
+    )
+
+
+def dispatch_rows(case: Case, tile: Tile, translation: Translation, batches: Sequence[float]) -> tuple[Dispatch, ...]:
+    """Return a prefill step and a decode step of each batch: whole prompts of `input_tokens`, one token after them.
+
+    Prefill comes first. The working set is the weights and the cache of the batch.
+    """
+    work, setup = case.workload, case.setup
+    per_token = kv_bytes_per_token(setup.model, kv_bytes_per_element=setup.kv_element_bytes, tp=setup.layout.tp)
+    engine = case.engine
+    steps = [
+        *((n, prefill_slice(n, work.input_tokens, n_steps=1.0)) for n in batches),
+        *((n, decode_slice(n, work.input_tokens, work.output_tokens)) for n in batches),
+    ]
+    return tuple(
+        dispatch(engine, (one,), tile, translation, kv_bytes=n * work.input_tokens * per_token) for n, one in steps
     )
 
 

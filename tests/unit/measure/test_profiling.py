@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel import api
 from perfmodel.cost.kernel import KernelPrices
 from perfmodel.errors import MeasurementError, SpecError
 from perfmodel.estimate import Bound
@@ -325,6 +326,16 @@ def test_several_files_are_several_devices(tmp_path: Path) -> None:
     both, one = timeline_of(profile, handover_s=2e-5), timeline_of(alone, handover_s=2e-5)
     assert both.critical_path.length_s == pytest.approx(one.critical_path.length_s)
     assert profile.total_s == pytest.approx(2 * alone.total_s)
+
+
+def test_public_interface_reads_and_draws(tmp_path: Path) -> None:
+    file = written(tmp_path, "op_summary_0.csv", table(transformer(2)))
+    found = api.profile(file, device="ascend-910b2", faster={"MatMul": 1.3})
+    assert found.what_ifs[0].saved_s > 0
+    assert found.gaps is not None
+    assert api.profile([file], handover_s=None).assumed == ()
+    api.figure(found).savefig(tmp_path / "heat.png")
+    assert (tmp_path / "heat.png").stat().st_size > 5000
 
 
 def test_command_tells_everything(run_cli: Run, tmp_path: Path) -> None:
