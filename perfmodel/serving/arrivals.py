@@ -46,7 +46,8 @@ class Trace:
 
     With `max_in_flight` a request is sent once it is due and one of so many users is free; its arrival counts from
     then. `think_ns`: how long the user who got the i-th request waits after its answer. `priority`: the lowest number
-    is served first, where the scheduler heeds it. `prefixes`: what prompts have in common.
+    is served first, where the scheduler heeds it. `prefixes`: what prompts have in common. `after`: the earlier request
+    whose answer a request waits for, as the turns of a conversation do; -1 for none.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -56,6 +57,7 @@ class Trace:
     think_ns: NDArray[np.int64] | None = None
     priority: NDArray[np.int64] | None = None
     prefixes: Prefixes | None = None
+    after: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         faults = [*self._shape_faults()]
@@ -66,9 +68,12 @@ class Trace:
                 *_low(self.output_tokens, 1, "output tokens"),
                 *(_low(self.think_ns, 0, "think time") if self.think_ns is not None else ()),
                 *self._order_faults(),
+                *self._turn_faults(),
             ]
         if self.max_in_flight is not None and self.max_in_flight < 1:
             faults.append(Fault("max_in_flight", str(self.max_in_flight), "at least 1"))
+        if self.max_in_flight is not None and self.after is not None:
+            faults.append(Fault("max_in_flight", "beside turns that wait for answers", "one of the two"))
         if faults:
             raise SpecError("the traffic cannot be served", faults=faults)
 
@@ -78,7 +83,7 @@ class Trace:
     @property
     def is_open(self) -> bool:
         """Whether arrivals do not wait for answers."""
-        return self.max_in_flight is None
+        return self.max_in_flight is None and self.after is None
 
     @property
     def span_ns(self) -> int:
@@ -108,6 +113,11 @@ class Trace:
     def picked(self, which: slice | NDArray[np.int64]) -> Trace:
         """Return some of the requests."""
         think_ns, priority, prefixes = self.think_ns, self.priority, self.prefixes
+        after = self.after
+        if after is not None:
+            place = np.full(len(self) + 1, -1)
+            place[:-1][which] = np.arange(len(self.arrival_ns[which]))
+            after = place[after[which]]
         return Trace(
             self.arrival_ns[which],
             self.input_tokens[which],
@@ -116,6 +126,7 @@ class Trace:
             None if think_ns is None else think_ns[which],
             None if priority is None else priority[which],
             None if prefixes is None else prefixes.picked(which),
+            after,
         )
 
     def closed(self, n_users: int, *, think_ns: NDArray[np.int64] | None = None) -> Trace:
@@ -132,6 +143,7 @@ class Trace:
             "output_tokens": self.output_tokens,
             "think_ns": self.think_ns,
             "priority": self.priority,
+            "after": self.after,
         }
         faults = []
         for name, column in columns.items():
@@ -152,6 +164,17 @@ class Trace:
         i = int(back[0]) + 1
         got = f"{self.arrival_ns[i]} ns after {self.arrival_ns[i - 1]} ns"
         return [Fault(f"request {i}", got, "arrivals in order", "Sort the requests by arrival.")]
+
+    def _turn_faults(self) -> list[Fault]:
+        if self.after is None:
+            return []
+        places = np.arange(len(self))
+        wrong = np.flatnonzero((self.after < -1) | (self.after >= places))
+        faults = [Fault(f"request {i}", f"after request {self.after[i]}", "an earlier one, or -1") for i in wrong[:1]]
+        waited = self.after[self.after >= 0]
+        if len(np.unique(waited)) < len(waited):
+            faults.append(Fault("after", "two requests wait for the same answer", "one"))
+        return faults
 
 
 def _low(column: NDArray[np.int64], least: int, what: str) -> list[Fault]:

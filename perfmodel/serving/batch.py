@@ -304,10 +304,26 @@ class Batch:
         self.preempted.append(request)
         self.limit = Limit.KV_CAPACITY
 
-    def running(self) -> list[int]:
-        """Return all requests that run, the one whose prompt is cut included."""
-        cut = [self.cut_request] if self.cut_request >= 0 else []
-        return [*self.decoding.seqs, *cut]
+    def requests(self) -> list[int]:
+        """Take all requests that run or wait, and return them."""
+        found = [*self.decoding.seqs, *([self.cut_request] if self.cut_request >= 0 else [])]
+        while self.queue:
+            found.append(self.queue.pop())
+        return found
+
+    def n_emitted(self, request: int) -> int:
+        """Return how many outputs a request has that runs or waits."""
+        if request in self.decoding.seqs:
+            return self.decoding.n_emitted(request)
+        kept = self.elsewhere.get(request)
+        return kept.n_emitted if kept is not None else self.n_emitted_before.get(request, 0)
+
+    def after(self, other: Batch) -> Batch:
+        """Return this batch with the counts of one that came before it."""
+        self.asked_tokens += other.asked_tokens
+        self.found_tokens += other.found_tokens
+        self.pool.n_reused += other.pool.n_reused
+        return self
 
     def held_blocks(self) -> int:
         """Return the blocks of all running requests, counted one by one: `pool.used` if none is shared."""

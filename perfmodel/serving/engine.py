@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +18,19 @@ from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.batch import Batch
 from perfmodel.serving.clock import Clock
 from perfmodel.serving.decoding import ONE_TOKEN, Pace
-from perfmodel.serving.inbox import Closed, Open
+from perfmodel.serving.fleet import Fleet
+from perfmodel.serving.fleet_setup import Disaggregation, Failure, Sharing
+from perfmodel.serving.inbox import Closed, Open, Routed, Turns
 from perfmodel.serving.kv_cache import BlockPool, Pool
 from perfmodel.serving.prefix_cache import PrefixPool
 from perfmodel.serving.queues import ORDERS, queue_of, victims_of
 from perfmodel.serving.records import NEVER, Records, Segments, Told
 from perfmodel.serving.replica import Replica
+from perfmodel.serving.routing import ROUTINGS, router_of
 from perfmodel.serving.scheduler import Policy, SchedulerLimits, policy_of
+from perfmodel.serving.sharing import SharedClock
 
 __all__ = ["ReplicaMaker", "Run", "ServingSetup", "Swap", "simulated"]
-
-_ROUTINGS: Final = ("round-robin", "least-loaded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,8 @@ class Swap:
 class ServingSetup:
     """How requests are served. `make_policy` makes the scheduler of a replica; by name see `scheduler.POLICIES`.
 
-    `prefix_cache`: requests find the blocks of others that begin alike. `pace`: tokens of a speculative step.
+    `prefix_cache`: requests find the blocks of others that begin alike. `pace`: tokens of a speculative step. `apart`:
+    the first replicas read prompts, the others decode.
     """
 
     limits: SchedulerLimits
@@ -59,9 +61,12 @@ class ServingSetup:
     prefix_cache: bool = False
     pace: Pace = ONE_TOKEN
     swap: Swap | None = None
+    apart: Disaggregation | None = None
+    failures: tuple[Failure, ...] = ()
+    sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
-        for what, name, names in (("order", self.order, ORDERS), ("routing", self.routing, _ROUTINGS)):
+        for what, name, names in (("order", self.order, ORDERS), ("routing", self.routing, tuple(ROUTINGS))):
             if name not in names:
                 raise SpecError(f"unknown {what} {name!r}", expected=", ".join(names))
         if self.prefix_cache and (self.limits.n_window_groups or self.limits.preallocated_tokens):
@@ -69,6 +74,14 @@ class ServingSetup:
             raise SpecError("prefixes cannot be cached", got=got, expected="blocks that are kept and taken one by one")
         if self.n_replicas < 1:
             raise SpecError("nothing serves", where="n_replicas", got=str(self.n_replicas), expected="at least 1")
+
+        if self.apart is not None and self.apart.n_prefill + self.apart.n_decode != self.n_replicas:
+            got = f"{self.apart.n_prefill} for prefill, {self.apart.n_decode} for decode, {self.n_replicas} replicas"
+            raise SpecError("prefill and decode cannot be apart", got=got, expected="as many replicas as both have")
+        for failure in self.failures:
+            if failure.replica >= self.n_replicas:
+                got = f"replica {failure.replica} of {self.n_replicas}"
+                raise SpecError("the failure cannot happen", got=got, expected="a replica, counted from 0")
 
     def new_policy(self) -> Policy:
         """Return a scheduler for one replica."""
@@ -102,37 +115,43 @@ class Run:
     asked_tokens: int = 0
     found_tokens: int = 0
     """Prompt tokens looked up in the prefix cache, and those of them that were there."""
+    sent_tokens: int = 0
+    """Tokens whose KV cache went from prefill to decode replicas."""
+    n_retried: int = 0
+    lost_tokens: int = 0
+    """Requests that failed replicas had to leave to others, and the tokens after the first that were given in vain."""
 
 
 class ReplicaMaker:
-    """Makes the replicas that serve a trace."""
+    """Makes the replicas that serve a trace, and the batches they begin with."""
 
     def __init__(self, trace: Trace, setup: ServingSetup, clock: Clock, records: Records) -> None:
         self._trace, self._setup, self._clock, self._records = trace, setup, clock, records
         self._inputs, self._outputs = trace.input_tokens.tolist(), trace.output_tokens.tolist()
         self._priority = trace.priorities
 
-    def __call__(self, index: int, inbox: Open) -> Replica:
-        """Return a replica that serves what an inbox sends."""
-        setup, records = self._setup, self._records
-
-        def done(request: int, at_ns: int) -> None:
-            records.finished(request, at_ns)
-            inbox.answered(request, at_ns)
-
+    def __call__(self, index: int, inbox: Open, done: Callable[[int, int], None]) -> Replica:
+        """Return a replica that serves what an inbox sends and says what is done."""
+        setup = self._setup
         return Replica(
-            self._batch(),
+            self.batch(index),
             setup.new_policy(),
-            self._clock,
+            SharedClock(self._clock) if setup.sharing else self._clock,
             inbox,
-            records,
-            lengths=(self._inputs, self._outputs),
+            self._records,
+            lengths=(self._inputs, self._outputs_of(index)),
             done=done,
             index=index,
             moved_block_ns=setup.swap.block_ns if setup.swap else 0,
         )
 
-    def _batch(self) -> Batch:
+    def _outputs_of(self, index: int) -> list[int]:
+        """Return how many tokens a replica has to give: prefill replicas give the first."""
+        apart = self._setup.apart
+        return [1] * len(self._outputs) if apart is not None and index < apart.n_prefill else self._outputs
+
+    def batch(self, index: int) -> Batch:
+        """Return an empty batch of a replica."""
         setup, limits = self._setup, self._setup.limits
         tokens = [i + o for i, o in zip(self._inputs, self._outputs, strict=True)] if setup.order == "sjf" else []
         return Batch(
@@ -141,7 +160,7 @@ class ReplicaMaker:
             self._pool(),
             victims_of(setup.order, priority=self._priority),
             input_tokens=self._inputs,
-            output_tokens=self._outputs,
+            output_tokens=self._outputs_of(index),
             pace=setup.pace,
             host_blocks=setup.swap.host_blocks if setup.swap else 0,
         )
@@ -154,26 +173,14 @@ class ReplicaMaker:
 
 
 def simulated(trace: Trace, setup: ServingSetup, clock: Clock, *, told: Told | None = None) -> Run:
-    """Return the trace as served by the setup; the same inputs give the same result.
-
-    Raises SpecError where a closed loop is to be routed by load.
-    """
+    """Return the trace as served by the setup; the same inputs give the same result."""
     records = Records.empty(len(trace), told=told)
-    think_ns = trace.think_ns.tolist() if trace.think_ns is not None else None
+    new = ReplicaMaker(trace, setup, clock, records)
     sent = list(zip(trace.arrival_ns.tolist(), range(len(trace)), strict=True))
-    n, new = setup.n_replicas, ReplicaMaker(trace, setup, clock, records)
-    if setup.routing == "least-loaded" and n > 1:
-        if not trace.is_open:
-            raise SpecError(
-                "a closed loop is not routed by load", where="routing", got=setup.routing, expected="round-robin"
-            )
-        replicas = _by_load([new(i, Open()) for i in range(n)], sent)
+    if _stand_alone(trace, setup):
+        fleet, replicas = None, _alone(trace, setup, records, new, sent)
     else:
-        users = [_share(trace.max_in_flight, i, n) for i in range(n)]
-        inboxes = [Open(sent[i::n]) if u is None else Closed(sent[i::n], u, think_ns) for i, u in enumerate(users)]
-        replicas = [new(i, inbox) for i, inbox in enumerate(inboxes)]
-        for one in replicas:
-            one.advance(NEVER)
+        fleet, replicas = _together(trace, setup, records, new, sent)
     gaps = [np.frombuffer(one.late_gaps, np.int64).reshape(-1, 2) for one in replicas]
     batches = [one.batch for one in replicas]
     return Run(
@@ -188,13 +195,47 @@ def simulated(trace: Trace, setup: ServingSetup, clock: Clock, *, told: Told | N
         refused=records.refused,
         segments=tuple(one.segments() for one in replicas),
         late_gaps=np.concatenate(gaps),
-        in_system_ns=sum(one.in_system_ns for one in replicas),
+        in_system_ns=sum(one.in_system_ns for one in replicas) + (fleet.in_system_ns if fleet else 0),
         used_blocks_at_end=sum(batch.pool.used for batch in batches),
         n_reused_blocks=sum(batch.pool.n_reused for batch in batches),
         n_moved_blocks=sum(one.n_moved_blocks for one in replicas),
         asked_tokens=sum(batch.asked_tokens for batch in batches),
         found_tokens=sum(batch.found_tokens for batch in batches),
+        sent_tokens=fleet.sent_tokens if fleet else 0,
+        n_retried=fleet.n_retried if fleet else 0,
+        lost_tokens=fleet.lost_tokens if fleet else 0,
     )
+
+
+def _stand_alone(trace: Trace, setup: ServingSetup) -> bool:
+    """Return whether each replica can be simulated to the end without the others."""
+    if setup.apart or setup.failures or setup.sharing:
+        return False
+    return setup.n_replicas == 1 or (setup.routing == "round-robin" and trace.after is None)
+
+
+def _inbox(trace: Trace, sent: Sequence[tuple[int, int]], n_users: int | None) -> Open:
+    think_ns = trace.think_ns.tolist() if trace.think_ns is not None else None
+    if trace.after is not None:
+        return Turns(sent, trace.after.tolist(), think_ns)
+    return Open(sent) if n_users is None else Closed(sent, n_users, think_ns)
+
+
+def _alone(
+    trace: Trace, setup: ServingSetup, records: Records, new: ReplicaMaker, sent: Sequence[tuple[int, int]]
+) -> list[Replica]:
+    """Return the replicas after each served its share of the requests, one replica after the other."""
+    n, replicas = setup.n_replicas, []
+    for i in range(n):
+        inbox = _inbox(trace, sent[i::n], _share(trace.max_in_flight, i, n))
+
+        def done(request: int, at_ns: int, inbox: Open = inbox) -> None:
+            records.finished(request, at_ns)
+            inbox.answered(request, at_ns)
+
+        replicas.append(new(i, inbox, done))
+        replicas[-1].advance(NEVER)
+    return replicas
 
 
 def _share(n_users: int | None, index: int, n_replicas: int) -> int | None:
@@ -204,13 +245,21 @@ def _share(n_users: int | None, index: int, n_replicas: int) -> int | None:
     return max(1, n_users // n_replicas + (index < n_users % n_replicas))
 
 
-def _by_load(replicas: list[Replica], sent: Sequence[tuple[int, int]]) -> list[Replica]:
-    """Return the replicas after each request went to the one with the fewest requests when it was sent."""
-    for at_ns, request in sent:
-        for one in replicas:
-            one.advance(at_ns)
-        target = min(replicas, key=lambda one: one.n_in_system + len(one.inbox.due))
-        target.inbox.due.append((at_ns, request))
-    for one in replicas:
-        one.advance(NEVER)
-    return replicas
+def _together(
+    trace: Trace, setup: ServingSetup, records: Records, new: ReplicaMaker, sent: Sequence[tuple[int, int]]
+) -> tuple[Fleet, list[Replica]]:
+    """Return the replicas after they served all requests together."""
+    front = _inbox(trace, sent, trace.max_in_flight)
+    fleet = Fleet(
+        trace,
+        front,
+        records,
+        routers=(router_of(setup.routing, trace), router_of("least-loaded", trace)),
+        fresh_batch=new.batch,
+        apart=setup.apart,
+        failures=setup.failures,
+        sharing=setup.sharing,
+    )
+    replicas = [new(i, Routed(front), fleet.done_by(i)) for i in range(setup.n_replicas)]
+    fleet.run(replicas)
+    return fleet, replicas

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from perfmodel.serving.records import NEVER
 
-__all__ = ["Closed", "Open"]
+__all__ = ["Closed", "Open", "Routed", "Turns"]
 
 
 class Open:
@@ -51,3 +51,43 @@ class Closed(Open):
         """Let the user of a request think, and then be free."""
         free = at_ns + (self._think_ns[request] if self._think_ns is not None else 0)
         heappush(self._free_at, free)
+
+
+class Turns(Open):
+    """Requests of conversations: the next turn is sent once it is due and the last one was answered and thought about.
+
+    `after[i]` is the request whose answer the i-th one waits for, -1 for a first turn.
+    """
+
+    def __init__(self, sent: Sequence[tuple[int, int]], after: Sequence[int], think_ns: Sequence[int] | None) -> None:
+        super().__init__()
+        self._ready = [(at_ns, request) for at_ns, request in sent if after[request] < 0]
+        self._next = {after[request]: (at_ns, request) for at_ns, request in sent if after[request] >= 0}
+        self._think_ns = think_ns
+
+    def next_ns(self) -> int:
+        """Return when the next request is sent, `NEVER` where none is left or all wait for answers."""
+        return self._ready[0][0] if self._ready else NEVER
+
+    def take(self) -> tuple[int, int]:
+        """Take the next request: when it is sent, and which."""
+        return heappop(self._ready)
+
+    def answered(self, request: int, at_ns: int) -> None:
+        """Let the next turn of a conversation come."""
+        if request in self._next:
+            due_ns, following = self._next.pop(request)
+            thought_ns = at_ns + (self._think_ns[request] if self._think_ns is not None else 0)
+            heappush(self._ready, (max(due_ns, thought_ns), following))
+
+
+class Routed(Open):
+    """What a replica of a fleet was given; answers go to the inbox that all of them share."""
+
+    def __init__(self, front: Open) -> None:
+        super().__init__()
+        self._front = front
+
+    def answered(self, request: int, at_ns: int) -> None:
+        """Tell the inbox in front."""
+        self._front.answered(request, at_ns)

@@ -282,5 +282,5 @@ def _checks(run: Run, served: NDArray[np.bool_], duration_ns: int, output_tokens
         little_error_frac=run.in_system_ns / e2e_ns - 1 if e2e_ns else 0.0,
         requests_conserved=n + len(run.refused) == len(run.trace),
         blocks_conserved=run.used_blocks_at_end == 0,
-        tokens_conserved=gaps + n == output_tokens,
+        tokens_conserved=gaps + n == output_tokens + run.lost_tokens,
     )

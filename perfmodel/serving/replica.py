@@ -44,6 +44,7 @@ class Replica:
         self.in_system_ns = 0
         """Requests in the system, integrated over time: counted here as events pass, apart from the records."""
         self.n_moved_blocks = 0
+        self.down_until_ns = 0
         self.log = array("q")
         self.late_gaps = array("q")
         self._records, self._done = records, done
@@ -62,6 +63,25 @@ class Replica:
         batch = self.batch
         return self.now_ns if batch.n_running or batch.queue else max(self.now_ns, self.inbox.next_ns())
 
+    @property
+    def n_requests(self) -> int:
+        """Requests that were sent here and are not done."""
+        return self.n_in_system + len(self.inbox.due)
+
+    def fail(self, batch: Batch, *, at_ns: int, back_ns: int) -> dict[int, int]:
+        """Go on at `back_ns` with an empty batch; return the requests that were here, with the tokens they had."""
+        held = {request: self.batch.n_emitted(request) for request in self.batch.requests()}
+        for sent_ns, request in self.inbox.due:
+            held[request] = self.batch.n_emitted(request)
+            self.in_system_ns += at_ns - sent_ns
+        self.inbox.due.clear()
+        self.batch = batch.after(self.batch)
+        self.n_in_system = 0
+        for notes in (self._late, self._last_token_ns, self._joined_ns):
+            notes.clear()
+        self.now_ns = self.down_until_ns = max(at_ns, back_ns)
+        return held
+
     def _arrivals(self) -> None:
         """Take what has been sent by now."""
         inbox, records, batch = self.inbox, self._records, self.batch
@@ -76,6 +96,8 @@ class Replica:
             )
             if reason is not None:
                 records.refused[request] = reason
+                # It may have waited before, where a replica failed.
+                self.in_system_ns -= at_ns - records.sent_ns[request]
                 inbox.answered(request, at_ns)
                 continue
             if request in batch.elsewhere:

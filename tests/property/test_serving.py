@@ -151,7 +151,7 @@ def same(one: Run, other: Run) -> None:
     assert one.in_system_ns == other.in_system_ns
 
 
-class _SingleSteps(Stepwise):
+class SingleSteps(Stepwise):
     """A clock that never lets more than one step pass at a time."""
 
     __slots__ = ()
@@ -167,7 +167,7 @@ class _SingleSteps(Stepwise):
 def test_runs_of_steps_equal_single_steps_to_the_nanosecond(trace: Trace, setup: ServingSetup, clock: Clock) -> None:
     fast = simulated(trace, setup, clock)
     same(fast, simulated(trace, setup, Stepwise(clock)))
-    same(fast, simulated(trace, setup, _SingleSteps(clock)))
+    same(fast, simulated(trace, setup, SingleSteps(clock)))
 
 
 @settings(max_examples=250, deadline=None)
@@ -211,7 +211,7 @@ def test_a_pool_that_runs_out_all_the_time_keeps_its_books(policy: str, keeps_pr
         )
         setup = ServingSetup(limits=of, policy=policy)
         fast = simulated(trace, setup, TOY)
-        same(fast, simulated(trace, watched(setup), _SingleSteps(TOY)))
+        same(fast, simulated(trace, watched(setup), SingleSteps(TOY)))
         same(fast, simulated(trace, watched(setup), TOY))
         assert (fast.finish_ns >= 0).all()
         assert fast.used_blocks_at_end == 0
@@ -268,7 +268,7 @@ def test_features_keep_their_books_while_the_pool_runs_out(policy: str, feature:
         )
         setup = ServingSetup(limits=of, policy=policy, **FEATURES[feature])
         fast = simulated(trace, setup, TOY)
-        same(fast, simulated(trace, watched(setup), _SingleSteps(TOY)))
+        same(fast, simulated(trace, watched(setup), SingleSteps(TOY)))
         same(fast, simulated(trace, watched(setup), TOY))
         assert (fast.finish_ns >= 0).all()
         assert fast.used_blocks_at_end == 0
@@ -300,7 +300,7 @@ def test_routing_by_load_equals_single_steps_and_loses_nothing(trace: Trace, of:
     trace = Trace(trace.arrival_ns, trace.input_tokens, trace.output_tokens)
     setup = ServingSetup(limits=of, policy=policy, n_replicas=3, routing="least-loaded")
     fast = simulated(trace, setup, TOY)
-    same(fast, simulated(trace, setup, _SingleSteps(TOY)))
+    same(fast, simulated(trace, setup, SingleSteps(TOY)))
     assert (fast.finish_ns >= 0).sum() + len(fast.refused) == len(trace)
 
 

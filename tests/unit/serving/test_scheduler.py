@@ -135,6 +135,3 @@ def test_names_that_are_none() -> None:
     for wrong in ({"order": "lifo"}, {"routing": "random"}, {"n_replicas": 0}):
         with pytest.raises(SpecError):
             ServingSetup(limits=limits(), **wrong)
-    closed = Trace(np.zeros(2, np.int64), np.ones(2, np.int64), np.ones(2, np.int64), max_in_flight=1)
-    with pytest.raises(SpecError, match="closed loop"):
-        simulated(closed, ServingSetup(limits=limits(), n_replicas=2, routing="least-loaded"), CLOCK)
