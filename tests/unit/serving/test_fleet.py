@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def served(sent: Trace, of: SchedulerLimits = LIMITS, **more: object) -> Run:
     return run
 
 
-def apart(n_prefill: int, n_decode: int, link: KvLink = LINK) -> dict[str, object]:
+def apart(n_prefill: int, n_decode: int, link: KvLink = LINK) -> dict[str, Any]:
     both = Disaggregation(n_prefill=n_prefill, n_decode=n_decode, link=link)
     return {"n_replicas": n_prefill + n_decode, "apart": both}
 
@@ -58,14 +59,14 @@ def test_a_link_sends_one_cache_after_the_other() -> None:
 
 def test_the_stated_ratio_of_prefill_to_decode_is_used() -> None:
     """aliyun/SimAI PR#268: a simulator had prefill:decode wired to 1:1; three to one has to be three to one."""
-    rows = [(i * 20, 50, 30) for i in range(40)]
+    rows = [(i * 20, 45, 50) for i in range(40)]
     roomy = replace(LIMITS, n_blocks=2000)
     three_to_one, even, one_to_three = (
         served(trace(rows), roomy, **apart(n_prefill, n_decode)) for n_prefill, n_decode in ((3, 1), (2, 2), (1, 3))
     )
     busy = [[int(s.prompt_tokens.sum()) > 0 for s in run.segments] for run in (three_to_one, even, one_to_three)]
     assert busy == [[True] * 3 + [False], [True] * 2 + [False] * 2, [True] + [False] * 3]
-    # Prompts of 150 ns every 20 ns: the more replicas read them, the sooner the first token.
+    # Prompts of 145 ns every 20 ns: the more replicas read them, the sooner the first token.
     first = [(run.first_token_ns - run.sent_ns).mean() for run in (three_to_one, even, one_to_three)]
     assert first[0] < first[1] < first[2]
     assert set(three_to_one.replica.tolist()) == {3}
