@@ -35,6 +35,7 @@ from perfmodel.work.memory_types import MemoryPlan
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from perfmodel.cost.hierarchy import Hierarchy
     from perfmodel.fit.ranking import Ranking
     from perfmodel.fit.result import FitResult
     from perfmodel.measure.profiling.answer import ProfileAnswer
@@ -63,6 +64,7 @@ __all__ = [
     "estimate",
     "figure",
     "fusion",
+    "hierarchy",
     "memory",
     "plan",
     "profile",
@@ -210,6 +212,21 @@ def roofline(
         output_tokens=work.output_tokens,
         token_budget=float(memory_plan(found.memory).limits.max_num_batched_tokens),
     )
+
+
+def hierarchy(device: str, *, calibration: str = "auto", catalogue: Catalogue | None = None) -> Hierarchy:
+    """Return what prices matmuls, streams and gathers through main memory and L2 of a device.
+
+    >>> from perfmodel.work.traffic import MatmulShape
+    >>> found = hierarchy("ascend-910b2").matmul(MatmulShape(4096.0, 4096.0, 4096.0), dtype="fp16")
+    >>> round(float(found.hit_frac), 3), float(found.dram_use_frac) < 0.2
+    (0.939, True)
+    """
+    from perfmodel.cost.hierarchy import Hierarchy
+
+    known = catalogue or Catalogue.standard()
+    spec = known.hardware(device).device
+    return Hierarchy.of(known.calibration_for(calibration, [spec], "").for_device(spec), known.core_of(spec))
 
 
 def steady(

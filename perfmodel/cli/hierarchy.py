@@ -185,12 +185,9 @@ def hierarchy_validate(
 
 
 def _hierarchy(name: str, calibration: str, folders: list[Path] | None) -> Hierarchy:
-    from perfmodel.cost.hierarchy import Hierarchy
+    from perfmodel.api import hierarchy
 
-    catalogue = catalogue_of(folders)
-    device = catalogue.hardware(name).device
-    fit = catalogue.calibration_for(calibration, [device], "").for_device(device)
-    return Hierarchy.of(fit, catalogue.core_of(device))
+    return hierarchy(name, calibration=calibration, catalogue=catalogue_of(folders))
 
 
 def _cut(model: Hierarchy, order: str | None, tile: str | None, l2: str | None) -> Hierarchy:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.flags import CatalogFolders, Csv, Json, number, one_format
-from perfmodel.cli.names import hardware_names
+from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
 
 __all__ = ["issue"]
@@ -42,6 +42,18 @@ def issue(
         str | None,
         typer.Option("--longer", help="With --ipc: a stated change of time, 1.12 for +112 %.", metavar="X"),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="With --ipc: stretch this model's TTFT and TPOT.",
+            metavar="MODEL",
+            autocompletion=model_names,
+        ),
+    ] = None,
+    batch: Annotated[str, typer.Option("--batch", "-b", help="With --model: sequences in flight.")] = "1",
+    isl: Annotated[str, typer.Option("--isl", help="With --model: input tokens.")] = "512",
+    osl: Annotated[str, typer.Option("--osl", help="With --model: output tokens.")] = "128",
     catalog: CatalogFolders = None,
     as_json: Json = False,
     as_csv: Csv = False,
@@ -55,11 +67,14 @@ def issue(
     perfmodel issue ascend-910b2 "vadd c, a, b; vmul d, c, b; vdiv e, d, a"
     perfmodel issue ascend-910b2 chain.txt --dtype fp32 --iterations 100 --forwarding
     perfmodel issue ascend-910b2 --ipc 3.8,1.9 --longer 1.12
+    perfmodel issue ascend-910b2 --ipc 3.8,1.9 --model deepseek-r1-distill-qwen-7b --isl 2048
     ```
     """
     from perfmodel.errors import SpecError
 
     one_format(as_json=as_json, as_csv=as_csv)
+    if model is not None and ipc is None:
+        raise SpecError("a model is named, but no change", got="--model", expected="--ipc before,after beside it")
     if program is None and ipc is None:
         raise SpecError("there is nothing to run", expected="a PROGRAM or --ipc before,after")
     if as_csv and program is None:
@@ -72,6 +87,12 @@ def issue(
         )  # fmt: skip
     if ipc is not None:
         document["change"] = _change(ipc, issue_share, longer, is_shown=not (as_json or as_csv))
+    if ipc is not None and model is not None:
+        load = {
+            name: int(number(f"--{name}", text, low=1, high=1e7))
+            for name, text in (("batch", batch), ("isl", isl), ("osl", osl))
+        }
+        document["times"] = _times(hardware, model, ipc, load, catalog, is_shown=not (as_json or as_csv))
     if as_json:
         from perfmodel.report.output import json_text
 
@@ -124,16 +145,23 @@ def _latencies(texts: list[str]) -> dict[str, float]:
     return found
 
 
-def _change(ipc: str, issue_share: str, longer: str | None, *, is_shown: bool) -> dict[str, float | None]:
+def _ipc(text: str) -> tuple[float, float]:
+    """Return (before, after) of `3.8,1.9`; raises SpecError."""
     from perfmodel.errors import SpecError
-    from perfmodel.report.issue import change_document, change_text
 
-    parts = ipc.split(",")
+    parts = text.split(",")
     if len(parts) != 2:
-        raise SpecError("a flag cannot be used", where="--ipc", got=repr(ipc), expected="before,after, as in 3.8,1.9")
+        raise SpecError("a flag cannot be used", where="--ipc", got=repr(text), expected="before,after, as in 3.8,1.9")
     before, after = (number("--ipc", part, low=1e-6, high=1e6) for part in parts)
     if before == after:
-        raise SpecError("the IPC does not change", where="--ipc", got=repr(ipc), expected="two different values")
+        raise SpecError("the IPC does not change", where="--ipc", got=repr(text), expected="two different values")
+    return before, after
+
+
+def _change(ipc: str, issue_share: str, longer: str | None, *, is_shown: bool) -> dict[str, float | None]:
+    from perfmodel.report.issue import change_document, change_text
+
+    before, after = _ipc(ipc)
     change = change_document(
         before,
         after,
@@ -143,3 +171,20 @@ def _change(ipc: str, issue_share: str, longer: str | None, *, is_shown: bool) -
     if is_shown:
         print("\n".join(change_text(change)))
     return change
+
+
+def _times(
+    hardware: str, model: str, ipc: str, load: dict[str, int], catalog: list[Path] | None, *, is_shown: bool
+) -> dict[str, dict[str, float]]:
+    """Return what the change does at most to TTFT and TPOT of a model: all work of the cores stretches."""
+    from perfmodel.api import estimate
+    from perfmodel.report.issue import stretched_documents, stretched_text
+
+    before, after = _ipc(ipc)
+    answer = estimate(model, hardware, catalogue=catalogue_of(catalog), **load)
+    found = stretched_documents(
+        {"ttft": answer.request.ttft, "tpot": answer.request.tpot}, before_ipc=before, after_ipc=after
+    )
+    if is_shown:
+        print("\n".join(stretched_text(found)))
+    return found

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perfmodel.cli.flags import CatalogFolders, Csv, Json, number, one_format
-from perfmodel.cli.names import hardware_names
+from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
+
+if TYPE_CHECKING:
+    from perfmodel.specs.catalogue import Catalogue
+    from perfmodel.work.layouts import LayoutRead
 
 __all__ = ["layout"]
 
 
 def layout(
     layouts: Annotated[
-        list[str], typer.Argument(help='Axes, outermost first: "[B,L,H,D]"; several to compare.', metavar="LAYOUT...")
-    ],
+        list[str] | None,
+        typer.Argument(help='Axes, outermost first: "[B,L,H,D]"; several to compare.', metavar="LAYOUT..."),
+    ] = None,
     size: Annotated[
         str, typer.Option("--size", help="Sizes of all axes: B=1,L=4096,H=128,D=192.", metavar="AXIS=N,...")
-    ],
+    ] = "",
     read: Annotated[
         str, typer.Option("--read", help="What is read at once, axes not named whole: H=1.", metavar="AXIS=N,...")
     ] = "",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="Queries and cache of this model's attention instead.",
+            metavar="MODEL",
+            autocompletion=model_names,
+        ),
+    ] = None,
+    tokens: Annotated[str, typer.Option("--tokens", help="With --model: tokens of a sequence.")] = "4096",
     element: Annotated[str, typer.Option("--element-bytes", help="2 for fp16, 1 for int8, 0.5 for int4.")] = "2",
     device: Annotated[
         str | None,
@@ -40,13 +56,14 @@ def layout(
 ) -> None:
     """Count the cache lines that reading a block of a tensor fetches, and what that leaves of the bandwidth.
 
-    "line use" counts a line for each run of contiguous bytes that needs it; "kept lines" once where the next run needs
-    it too. Both are exact means over every place that the block may have. "bank passes": how often the lanes of a
-    buffer would wait if the block lay in it at this stride.
+    "line use" counts a line for each run of contiguous bytes that needs it, "kept" once where the next needs it too.
+    Both are exact means over every place that the block may have. "passes": how often the lanes of a buffer take turns
+    if the block lies in it at this stride.
 
     ```
     perfmodel layout "[B,L,H,D]" "[B,H,L,D]" --size B=1,L=4096,H=128,D=192 --read B=1,H=1 --on ascend-910b2
     perfmodel layout "[K,D]" --size K=4096,D=576 --read K=1 --line 128 --alignment 32
+    perfmodel layout --model deepseek-v2 --on ascend-910b2
     ```
     """
     from perfmodel.cost.layout import bank_passes, block_read
@@ -67,32 +84,47 @@ def layout(
     line_bytes = int(number("--line", line, low=1, high=1 << 20) if line is not None else stated or 0)
     aligned = None if alignment is None else int(number("--alignment", alignment, low=1, high=line_bytes))
     bandwidth = spec.dram_bytes_per_s if spec is not None else None
-    sizes, wanted = _numbers("--size", size), _numbers("--read", read)
+    width = number("--element-bytes", element, low=1e-3, high=64)
     rows = []
-    for text in layouts:
+    for asked in _reads(catalogue, layouts or [], size, read, model, int(number("--tokens", tokens, low=1, high=1e9))):
         block = block_read(
-            text, sizes=sizes, read=wanted, element_bytes=number("--element-bytes", element, low=1e-3, high=64),
-            line_bytes=line_bytes, alignment_bytes=aligned,
+            asked.layout, sizes=asked.sizes, read=asked.read, element_bytes=width, line_bytes=line_bytes,
+            alignment_bytes=aligned,
         )  # fmt: skip
         passes = None
         if banks is not None:
-            n, width = int(banks.n_banks.value), int(banks.bank_bytes.value)
-            stride = block.stride_bytes if block.levels else width
-            passes = bank_passes(n_lanes=n, stride_bytes=stride, n_banks=n, bank_bytes=width)
-        rows.append(layout_row(block, bandwidth_bytes_per_s=bandwidth, passes=passes))
+            n, word = int(banks.n_banks.value), int(banks.bank_bytes.value)
+            stride = block.stride_bytes if block.levels else word
+            passes = bank_passes(n_lanes=n, stride_bytes=stride, n_banks=n, bank_bytes=word)
+        rows.append(layout_row(asked.name, block, bandwidth_bytes_per_s=bandwidth, passes=passes))
     if as_json:
         print(json_text({"rows": rows}))
         return
     if as_csv:
         print(csv_text(rows), end="")
         return
-    taken = ", ".join(f"{n} of {axis}" for axis, n in wanted.items()) or "all"
     notes = [f"lines of {line_bytes} bytes, tensor aligned to {aligned or line_bytes}"]
     if spec is not None:
         notes.append(f"reaches: line use x {spec.dram_bytes_per_s / 1e9:.4g} GB/s of {spec.title}")
     if banks is not None:
-        notes.append(f"bank passes: {banks.what}, as many lanes as banks, one run apart")
-    shown(*layout_tables(rows, title=f"Reading {taken}", notes=notes))
+        notes.append(f"passes: {banks.what}, as many lanes as banks, one run apart")
+    shown(*layout_tables(rows, notes=notes))
+
+
+def _reads(
+    catalogue: Catalogue, layouts: list[str], size: str, read: str, model: str | None, n_tokens: int
+) -> Sequence[LayoutRead]:
+    """Return the reads that were asked for: layouts as typed, or those of a model."""
+    from perfmodel.errors import SpecError
+    from perfmodel.work.layouts import LayoutRead, layout_reads
+
+    if (model is None) == (not layouts):
+        raise SpecError("nothing is asked for, or two things", expected="LAYOUT with --size, or --model")
+    if model is not None:
+        return layout_reads(catalogue.model(model).model, n_seqs=1, n_tokens=n_tokens)
+    sizes, wanted = _numbers("--size", size), _numbers("--read", read)
+    taken = ", ".join(f"{n} of {axis}" for axis, n in wanted.items()) or "all"
+    return [LayoutRead(taken, layout, sizes, wanted) for layout in layouts]
 
 
 def _numbers(flag: str, text: str) -> dict[str, int]:

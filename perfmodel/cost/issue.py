@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from perfmodel.errors import SpecError, UnknownNameError
-from perfmodel.estimate import Bound, Estimate, Law, Num, leaf
+from perfmodel.estimate import Bound, Estimate, Law, Num, bound_shares, leaf
 from perfmodel.specs.core import CoreClass
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Issued",
     "Machine",
     "PipelineRun",
+    "core_share",
     "instruction_growth",
     "issue_share",
     "issue_time",
@@ -319,6 +320,18 @@ def issue_share(*, before_ipc: Num, after_ipc: Num, longer_frac: Num) -> Num:
     Above 1 no share is enough: more instructions were run (`instruction_growth`), or the clock fell.
     """
     return longer_frac / (before_ipc / after_ipc - 1.0)
+
+
+def core_share(tree: Estimate) -> Num:
+    """Return the share of a time that cores work or start work: the most that a change of IPC can stretch.
+
+    Reading memory, messages between devices and host software take their time whatever the IPC.
+    """
+    found = bound_shares(tree)
+    share: Num = 0.0
+    for bound in (Bound.COMPUTE, Bound.LAUNCH, Bound.ISSUE):
+        share = share + found.get(bound, 0.0)
+    return share
 
 
 def instruction_growth(*, before_ipc: Num, after_ipc: Num, longer_frac: Num, bound_share: Num = 1.0) -> Num:

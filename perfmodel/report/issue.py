@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cost.issue import Issued, PipelineRun, instruction_growth, issue_share, slowdown
+from perfmodel.cost.issue import Issued, PipelineRun, core_share, instruction_growth, issue_share, slowdown
+from perfmodel.estimate import Estimate
+from perfmodel.units import time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["change_document", "change_text", "pipeline_document", "pipeline_rows", "pipeline_tables"]
+__all__ = [
+    "change_document",
+    "change_text",
+    "pipeline_document",
+    "pipeline_rows",
+    "pipeline_tables",
+    "stretched_documents",
+    "stretched_text",
+]
 
 _MOST_ROWS = 40
 
@@ -123,3 +133,24 @@ def change_text(change: dict[str, float | None]) -> list[str]:
             f"issue{whether}, or {known['needed_instruction_growth']:.4g} times as many instructions"
         )
     return lines
+
+
+def stretched_documents(
+    times: Mapping[str, Estimate], *, before_ipc: float, after_ipc: float
+) -> dict[str, dict[str, float]]:
+    """Return time by name -> now, share that cores work, and the most that it becomes when all of that stretches."""
+    found = {}
+    for name, tree in times.items():
+        share, now = float(core_share(tree)), float(tree.value)
+        ratio = float(slowdown(before_ipc=before_ipc, after_ipc=after_ipc, bound_share=share))
+        found[name] = {"time_s": now, "core_share": share, "stretched_s": now * ratio, "time_ratio": ratio}
+    return found
+
+
+def stretched_text(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the same as lines."""
+    return [
+        f"{name.upper()} {time_text(one['time_s'])}, of which cores work {100 * one['core_share']:.3g} %: at most "
+        f"{time_text(one['stretched_s'])} ({100 * (one['time_ratio'] - 1):+.3g} %)"
+        for name, one in found.items()
+    ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.layout import BlockRead
-from perfmodel.units import bandwidth_text, bytes_text, count_text
+from perfmodel.units import bandwidth_text, bytes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 __all__ = ["layout_row", "layout_tables"]
 
 
-def layout_row(block: BlockRead, *, bandwidth_bytes_per_s: float | None, passes: int | None) -> dict[str, Any]:
+def layout_row(
+    name: str, block: BlockRead, *, bandwidth_bytes_per_s: float | None, passes: int | None
+) -> dict[str, Any]:
     """Return one layout as a row in base units; `passes` are those of as many lanes as there are banks."""
     alone, shared = block.use_frac, block.shared_use_frac
     return {
+        "read": name,
         "layout": f"[{','.join(block.layout)}]",
         "run_bytes": block.run_bytes,
         "n_runs": block.n_runs,
@@ -34,30 +37,31 @@ def layout_row(block: BlockRead, *, bandwidth_bytes_per_s: float | None, passes:
     }
 
 
-def layout_tables(rows: Sequence[Mapping[str, Any]], *, title: str, notes: Sequence[str]) -> Iterator[RenderableType]:
-    """Yield what is read, a line for each layout, and how it was counted."""
+def layout_tables(rows: Sequence[Mapping[str, Any]], *, notes: Sequence[str]) -> Iterator[RenderableType]:
+    """Yield a line for each layout and what is read of it, and how it was counted."""
     from rich.table import Table
     from rich.text import Text
 
-    yield Text(title, style="bold")
     table = Table(box=None, pad_edge=False)
     has_rate = any(row["effective_bytes_per_s"] is not None for row in rows)
     has_banks = any(row["bank_passes"] is not None for row in rows)
-    columns = ["layout", "run", "runs", "stride", "line use", "kept lines"]
-    columns += ["reaches", "kept"] * has_rate + ["bank passes"] * has_banks
+    columns = ["read", "layout", "run", "runs", "stride", "line use", "kept"]
+    columns += ["reaches"] * has_rate + ["passes"] * has_banks
     for column in columns:
-        table.add_column(column, justify="left" if column == "layout" else "right", no_wrap=True)
+        is_text = column in ("read", "layout")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=column != "read")
     for row in rows:
         cells = [
+            row["read"],
             row["layout"].replace("[", "\\["),
             bytes_text(row["run_bytes"]),
-            count_text(row["n_runs"]),
+            f"{row['n_runs']:,}",
             bytes_text(row["stride_bytes"]),
             f"{100 * row['line_use_frac']:.1f} %",
             f"{100 * row['shared_line_use_frac']:.1f} %",
         ]
         if has_rate:
-            cells += [bandwidth_text(row["effective_bytes_per_s"]), bandwidth_text(row["shared_effective_bytes_per_s"])]
+            cells.append(bandwidth_text(row["effective_bytes_per_s"]))
         if has_banks:
             cells.append(str(row["bank_passes"]))
         table.add_row(*cells)

@@ -56,6 +56,30 @@ def test_a_change_of_ipc(run_cli: Callable[..., Any]) -> None:
     assert half["needed_issue_share"] is None
 
 
+def test_times_of_a_model_stretch_by_the_work_of_cores_alone(run_cli: Callable[..., Any]) -> None:
+    """With a share s of core work, half the IPC gives 1 + s: at most +100 %, less where memory and host take time."""
+    words = ("issue", "ascend-910b2", "--ipc", "3.8,1.9", "--model", "deepseek-r1-distill-qwen-7b", "--isl", "2048")
+    times = answer(run_cli, *words)["times"]
+    for time in times.values():
+        assert 0 < time["core_share"] < 1
+        assert time["stretched_s"] == pytest.approx(time["time_s"] * (1 + time["core_share"]))
+    assert times["ttft"]["core_share"] > times["tpot"]["core_share"]  # decode waits for memory
+    assert "TTFT" in run_cli(*words).out
+
+
+def test_layouts_of_a_model(run_cli: Callable[..., Any]) -> None:
+    """DeepSeek-V2: heads of 192, latents of 576 with 64 rotary elements; 32-byte alignment on lines of 128."""
+    asked = ("layout", "--model", "deepseek-v2", "--on", "a100-80gb-sxm", "--alignment", "32")
+    rows = {row["read"]: row for row in answer(run_cli, *asked)["rows"]}
+    assert rows["latent of a token"]["line_use_frac"] == pytest.approx(1152 / 1248)
+    assert rows["rotary part of the latents"]["line_use_frac"] == pytest.approx(128 / 224)
+    assert rows["queries of a head, tokens first"]["line_use_frac"] == pytest.approx(384 / 480)
+    assert rows["expanded keys of a head, heads first"]["n_runs"] == 1
+    grouped = {row["read"] for row in answer(run_cli, "layout", "--model", "qwen3-8b", "--line", "128")["rows"]}
+    assert "cached keys of a head, heads first" in grouped
+    assert "latent of a token" in run_cli(*asked).out
+
+
 def test_layouts_side_by_side(run_cli: Callable[..., Any]) -> None:
     """384 bytes of each token touch 1.5 lines of 512: half of 1.6 TB/s. 48 KiB apart all lanes meet in one bank."""
     token_major, head_major = answer(run_cli, "layout", *HEADS, "--on", "ascend-910b2")["rows"]
@@ -88,6 +112,10 @@ def test_layouts_side_by_side(run_cli: Callable[..., Any]) -> None:
         (("issue", "ascend-910b2", "--ipc", "2,2"), "does not change"),
         (("issue", "ascend-910b2", "--ipc", "2,1", "--csv"), "no table"),
         (("issue", "ascend-910b2", CHAIN, "--csv", "--json"), "two formats"),
+        (("issue", "ascend-910b2", CHAIN, "--model", "qwen3-8b"), "no change"),
+        (("layout", "--line", "64"), "nothing is asked for"),
+        (("layout", "[B,L]", "--size", "B=1,L=2", "--model", "qwen3-8b", "--line", "64"), "two things"),
+        (("layout", "--model", "no-such-model", "--line", "64"), "unknown model"),
         (("layout", "[B,L]", "--size", "B=1,L=2"), "no cache line"),
         (("layout", "[B,L]", "--size", "B=1", "--line", "64"), "lacks sizes"),
         (("layout", "[B,L]", "--size", "B=1,L=x", "--line", "64"), "--size"),

@@ -152,6 +152,14 @@ def test_bank_passes_equal_a_walk(lanes: int, stride: int, banks: int, width: in
         assert found == ceil(lanes / (banks // gcd(stride // width, banks)))
 
 
+def test_the_vendor_s_own_examples_of_an_ascend_unified_buffer() -> None:
+    """Eight blocks of 32 bytes, 16 bank groups. Blocks 16 apart all meet: 8 cycles a repeat; 8 apart, in pairs of
+    groups: 4 cycles; side by side: none meet. (Ascend C best practices, avoiding bank conflicts.)"""
+    stated = {16: 8, 8: 4, 1: 1}
+    for stride, cycles in stated.items():
+        assert bank_passes(n_lanes=8, stride_bytes=32 * stride, n_banks=16, bank_bytes=32) == cycles
+
+
 def test_powers_of_two_conflict_and_odd_strides_do_not() -> None:
     passes = [bank_passes(n_lanes=32, stride_bytes=4 * 2**i, n_banks=32, bank_bytes=4) for i in range(7)]
     assert passes == [1, 2, 4, 8, 16, 32, 32]
