@@ -87,6 +87,9 @@ VERDICTS = {
     "decay-formula": ITSELF,  # R2 of -1.48, stated 0.983
     "decay-knee": ITSELF,  # contended beyond 6, yet down by a fifth at 4
     # all-reduce
+    "ar-fine": PLAUSIBLE,  # 1.25 MiB / (8 x 64 x 2) = 1280 tokens; 34 to 48 % of the step in the model, stated 18 %
+    "ar-coarse": PLAUSIBLE,  # 2 x 0.18 / 1.18 = 30.5 %: follows from the fine row, not from the model's order
+    "ar-misaligned": PLAUSIBLE,  # 64 x 2 bytes fill units of 128; 80 x 2 = 160 of 256 would lose 37.5 %
     "ar-pressure": ITSELF,  # 31 / 18 - 1 = 72 %, 2.5 / 1.25 - 1 = 100 %, stated 42 %
     "ar-code": ITSELF,  # 32 / 4 = 8 heads, not 4; 16,384 x 4 bytes = 66 kB, not 1.25 MB
     "ar-shape": REPRODUCED,  # 32 x 64 = 2048, 32 / 8 = 4
@@ -102,7 +105,8 @@ VERDICTS = {
 
 
 def test_every_claim_is_judged(article: Audit) -> None:
-    assert len(article.judgements) == 64
+    assert {judgement.id for judgement in article.judgements} == set(VERDICTS)
+    assert len(VERDICTS) == 64
     assert sum(article.counts.values()) == 64
     for judgement in article.judgements:
         assert judgement.findings
@@ -294,6 +298,19 @@ def test_all_reduce_figures_disagree(article: Audit) -> None:
     assert found(article, "ar-pressure", "arithmetic").model == pytest.approx(31 / 18 - 1)
     assert found(article, "ar-code", "arithmetic", "n_heads_per_device").model == 8
     assert found(article, "ar-code", "limit").model == pytest.approx(1.25e6 / 4)
+
+
+def test_messages(article: Audit) -> None:
+    """1.25 MiB are 320 tokens of 2048 x 2 bytes, or 1280 of 8 heads x 64 x 2; doubled messages take 0.36 / 1.18."""
+    assert (
+        "320 tokens of the whole width, 1,280 of a slice of 8 heads" in found(article, "ar-fine", "message_size").reason
+    )
+    growth = found(article, "ar-coarse", "share_growth")
+    assert growth.model == pytest.approx(0.36 / 1.18)
+    assert growth.verdict is REPRODUCED
+    fine, coarse = (found(article, claim, "communication_share") for claim in ("ar-fine", "ar-coarse"))
+    assert fine.model > coarse.model, "more groups have more starts"
+    assert found(article, "ar-misaligned", "row_padding").model == 0.0
 
 
 def test_replicas_of_250_requests_a_second(article: Audit) -> None:

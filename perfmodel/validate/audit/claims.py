@@ -21,6 +21,7 @@ from perfmodel.validate.audit.rules.cores import InstructionLatency, IssueCeilin
 from perfmodel.validate.audit.rules.fitted import DriftThreshold, FormulaFit
 from perfmodel.validate.audit.rules.hierarchy import GatherMemory, MatmulMemory
 from perfmodel.validate.audit.rules.kv import KvWaste, Reallocation
+from perfmodel.validate.audit.rules.messages import CommunicationShare, MessageSize, RowPadding, ShareGrowth
 from perfmodel.validate.audit.rules.numbers import Arithmetic, Inputs, Limit, Same, Shares
 from perfmodel.validate.audit.rules.physics import Bandwidth, Placement, RotaryError
 from perfmodel.validate.audit.rules.public import (
@@ -58,6 +59,7 @@ AnyCheck = Annotated[
     | Bandwidth
     | CacheAxes
     | Capacity
+    | CommunicationShare
     | CoreUse
     | DispatchTime
     | DriftThreshold
@@ -81,15 +83,18 @@ AnyCheck = Annotated[
     | LineUse
     | MatmulMemory
     | MemoryPeak
+    | MessageSize
     | PageWalks
     | PerplexityRise
     | Placement
     | Reallocation
     | Requires
     | RotaryError
+    | RowPadding
     | RunsOn
     | Same
     | ScalesWith
+    | ShareGrowth
     | Shares
     | Specification
     | Speedup
@@ -99,7 +104,7 @@ AnyCheck = Annotated[
     | Workspace,
     Field(discriminator="kind"),
 ]
-Figures = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], float | str]
+Figures = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], int | float | str]
 
 
 def _checked_units(figures: Mapping[str, float | str]) -> None:
