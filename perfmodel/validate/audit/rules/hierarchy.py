@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
-import numpy as np
 from pydantic import Field
 
 from perfmodel.cost.hierarchy import Hierarchy, Prediction, stated_pair
@@ -19,7 +19,9 @@ __all__ = ["GatherMemory", "MatmulMemory"]
 Size = Annotated[int, Field(ge=1)]
 _CLOSE_FRAC: Final = 0.1
 """A share of bandwidth within this of the prediction is taken as the same: that of calibrated streams."""
-_N_TABLES: Final = 4000
+_FEWEST_ROWS: Final = 1e3
+_MOST_ROWS: Final = 1e9
+_HALVINGS: Final = 24
 _ACCESSES_PER_ROW: Final = 25.0
 """Neighbours of a vertex in public graphs of middling size, so that first touches do not decide."""
 
@@ -121,12 +123,13 @@ class GatherMemory(Check):
     def _found(self, model: Hierarchy, hit: float) -> tuple[Prediction, float]:
         """Return the prediction of the table that is stated, or of the one that gives the hit rate."""
 
-        def of(rows: float | np.ndarray) -> Prediction:
+        def of(rows: float) -> Prediction:
             return model.gather(n_rows=rows, row_bytes=float(self.row_bytes), n_accesses=_ACCESSES_PER_ROW * rows)
 
         if self.n_rows is not None:
             return of(float(self.n_rows)), float(self.n_rows)
-        rows = np.geomspace(1e3, 1e9, _N_TABLES)
-        rates = np.asarray(of(rows).hit_frac)
-        chosen = float(rows[int(np.argmin(np.abs(rates - hit)))])
-        return of(chosen), chosen
+        low, high = _FEWEST_ROWS, _MOST_ROWS
+        for _ in range(_HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if float(of(middle).hit_frac) > hit else (low, middle)
+        return of(low), low
