@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "compare-runs",
     "diagnose",
     "plan",
+    "sensitivity",
     "roofline",
     "instances",
     "allreduce",

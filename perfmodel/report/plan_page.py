@@ -11,8 +11,10 @@ import numpy as np
 
 from perfmodel.estimate import Estimate, leaf_shares
 from perfmodel.plan.finalists import Finalist
+from perfmodel.plan.knobs import Scene
 from perfmodel.plan.nearest import describe
 from perfmodel.plan.ranking import OBJECTIVES
+from perfmodel.plan.sensitivity import effects
 from perfmodel.report.notes import assumption_lines, rate
 from perfmodel.report.page import cards, figure_html, items, page, section, table
 from perfmodel.report.plan import (
@@ -26,19 +28,44 @@ from perfmodel.report.plan import (
     target_text,
     warnings,
 )
+from perfmodel.report.sensitivity import SensitivityView
 from perfmodel.serving.metrics import DEFINITIONS
 from perfmodel.sources import citation
 
 __all__ = ["plan_page", "plan_sheets"]
 
 _MOST_SOURCES = 40
+_CHANGE_FRAC = 0.1
 _MOST_FRONT = 20
 
 
-def plan_page(view: PlanView, *, further: Sequence[str] = ()) -> str:
-    """Return the plan as a self-contained page; `further` are sections (HTML) that stand before the assumptions."""
+def plan_page(view: PlanView) -> str:
+    """Return the plan as a self-contained page."""
     title = f"Serving plan: {', '.join(view.plan.space.models)}"
-    return page(title, [*_opening(view, title), *_body(view), *further, *_closing(view)])
+    return page(title, [*_opening(view, title), *_body(view), *_sensitivity(view), *_closing(view)])
+
+
+def _sensitivity(view: PlanView) -> Iterator[str]:
+    """Yield what moves the winner's time per output token: the figures worth measuring or negotiating."""
+    from perfmodel.report.sensitivity_plot import tornado_figure
+
+    winner = view.contest.winner
+    if winner is None:
+        return
+    price = view.plan.prices[winner.candidate.device.name].value_usd_per_hour
+    scene = Scene(
+        case=winner.candidate.case,
+        concurrency=float(winner.point.concurrency),
+        input_tokens=view.plan.demand.input_tokens,
+        output_tokens=view.plan.demand.output_tokens,
+        usd_per_device_hour=price,
+    )
+    found = SensitivityView(scene, "tpot_s", _CHANGE_FRAC, effects(scene, change_frac=_CHANGE_FRAC))
+    caption = (
+        "Mean time per output token of one replica of the winner when one figure alone is changed; the whole model is "
+        "evaluated again for each bar."
+    )
+    yield section("What matters most", figure_html(tornado_figure(found), caption, name="tornado"))
 
 
 def _opening(view: PlanView, title: str) -> Iterator[str]:

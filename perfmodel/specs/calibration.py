@@ -7,7 +7,7 @@ is stated in `status`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
@@ -227,6 +227,16 @@ class CalibratedDevice:
     def is_fitted(self) -> bool:
         """Whether measurements of this very device lie behind some of the coefficients."""
         return self.calibration.status == "fit" or self.origin == self.device.name
+
+    @property
+    def kernels(self) -> Mapping[str, KernelFit]:
+        """The fit of each kernel class that holds for this device."""
+        return self._kernels
+
+    @property
+    def collectives(self) -> Mapping[str, CollectiveFit]:
+        """The fit of each link kind that holds for this device."""
+        return self._collectives
 
     def kernel(self, name: str) -> KernelCoefficients:
         """Return the coefficients for a kernel class, or of the next coarser class before a slash."""
