@@ -83,7 +83,8 @@ def _suggest(catalogue: Catalogue, name: str, *, as_json: bool) -> None:
     device = catalogue.device(name)
     known = catalogue.paths("calibration")
     fits = catalogue.calibration(name).fits if name in known else {}
-    listed = suggestions(device, catalogue.calibration_for("auto", [device], ""), records=fits)
+    present = catalogue.calibration_for("auto", [device], "")
+    listed = suggestions(device, present, catalogue.fitting_rules(), records=fits)
     if as_json:
         print(json_text(suggestion_document(name, listed)))
     else:

@@ -8,21 +8,39 @@ Source: the roofline model, with a q-norm for the knee. Without a knee coefficie
 those that main memory must move at least once, split by what they are, so that the bottleneck has a name. `depth` is a
 serial chain that no width shortens: the contraction of a matmul, the merge of partial results in decode attention.
 Attention kernels work on whole tiles: `pad_tokens` more tokens than asked. A tile of `min_rows` query rows against the
-longest context runs on one core: the engine is busy at least that long, as if all cores had such a tile.
+longest context runs on one core: the engine is busy at least that long, as if all cores had such a tile. Operands
+that a kernel just before has written may be read from the last cache: their bytes then cost 1/cache_speedup, fading to
+1 around its capacity. Activations that are scaled before the multiply pass through a kernel of its own, which a
+quantise_frac prices apart; without it their bytes are the multiply's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from perfmodel.estimate import TINY, Bound, Coefficient, Estimate, Law, Num, larger, leaf, slowest, soft_slowest, total
+from perfmodel.estimate import (
+    TINY,
+    Bound,
+    Coefficient,
+    Estimate,
+    Law,
+    Num,
+    larger,
+    leaf,
+    slowest,
+    smaller,
+    soft_slowest,
+    total,
+)
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.work.kernel import Work
 
-__all__ = ["KernelPrices"]
+__all__ = ["KernelPrices", "cached_share"]
 
 COMPUTE = Law("flop / (compute_frac x peak_flop_per_s)", "roofline")
 MEMORY = Law("bytes / (memory_frac x bandwidth_bytes_per_s)", "roofline")
+QUANTISE = Law("bytes / (quantise_frac x bandwidth_bytes_per_s)")
+GROUPED = Law("is_grouped x start_s")
 LAUNCH = Law("n_launches x launch_s")
 CHAIN = Law("depth x chain_s")
 
@@ -40,9 +58,14 @@ class _Rates:
     min_rows: float
     n_cores: float
     cached_bytes: float
+    cache_saving: float
+    cache_capacity: float
+    s_per_quantised_byte: float | None
     compute: tuple[Coefficient, ...]
     memory: tuple[Coefficient, ...]
     launch: tuple[Coefficient, ...]
+    quantise: tuple[Coefficient, ...]
+    grouped: Coefficient | None
     scatter: tuple[Coefficient, ...]
     compute_inputs: tuple[tuple[str, Num], ...]
     memory_inputs: tuple[tuple[str, Num], ...]
@@ -66,6 +89,24 @@ def _padded_kv(work: Work, rates: _Rates) -> Num | None:
     if work.kv_bytes is None or work.bytes_per_pad is None or rates.pad_tokens <= 0:
         return work.kv_bytes
     return work.kv_bytes + work.bytes_per_pad * rates.pad_tokens
+
+
+def _activation_bytes(work: Work, rates: _Rates) -> Num | None:
+    """Return the bytes of activations that count as the kernel's own."""
+    if work.quantise_bytes is None or rates.s_per_quantised_byte is not None:
+        return work.io_bytes
+    return work.quantise_bytes if work.io_bytes is None else work.io_bytes + work.quantise_bytes
+
+
+def cached_share(n_bytes: Num, capacity: float) -> Num:
+    """Return the share of operands of `n_bytes` found in a cache: all below 0.8 of its capacity, none above 1.2.
+
+    Bytes that are not found, n_bytes x (1 - saving x share), grow with n_bytes for any saving up to 1.
+
+    >>> cached_share(0.5, 1.0), round(cached_share(1.0, 1.0), 12), cached_share(2.0, 1.0)
+    (1.0, 0.5, 0.0)
+    """
+    return larger(smaller(2.5 * (1.2 - n_bytes * (1.0 / capacity)), 1.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +138,9 @@ class KernelPrices:
             inputs=(("n_launches", work.n_launches), *rates.launch_inputs),
             coefficients=rates.launch,
         )
+        before = (launch, *self._grouped(work, rates), *self._quantised(work, rates))
         if rates.chain is None or work.depth is None:
-            return total(work.name, (launch, busy))
+            return total(work.name, (*before, busy))
         chain = Estimate(
             "chain",
             work.depth * rates.chain.value,
@@ -107,16 +149,38 @@ class KernelPrices:
             inputs=(("depth", work.depth), ("chain_s", rates.chain.value)),
             coefficients=(rates.chain, *rates.scatter),
         )
-        return total(work.name, (launch, chain, busy))
+        return total(work.name, (*before, chain, busy))
+
+    def _grouped(self, work: Work, rates: _Rates) -> tuple[Estimate, ...]:
+        """Return what the kernel for grouped heads takes longer to start."""
+        if work.is_grouped is None or rates.grouped is None:
+            return ()
+        start = rates.grouped
+        inputs = (("is_grouped", work.is_grouped), ("start_s", start.value))
+        time, used = work.is_grouped * start.value, (start, *rates.scatter)
+        return (Estimate("grouped", time, bound=Bound.LAUNCH, law=GROUPED, inputs=inputs, coefficients=used),)
+
+    def _quantised(self, work: Work, rates: _Rates) -> tuple[Estimate, ...]:
+        """Return the kernel that scales activations, where its rate is known apart."""
+        if work.quantise_bytes is None or rates.s_per_quantised_byte is None:
+            return ()
+        time = work.quantise_bytes * rates.s_per_quantised_byte
+        inputs = (("bytes", work.quantise_bytes), *rates.memory_inputs[1:2])
+        bound = Bound.ACTIVATION_IO
+        return (Estimate("quantise", time, bound=bound, law=QUANTISE, inputs=inputs, coefficients=rates.quantise),)
 
     def _memory(self, work: Work, rates: _Rates) -> Estimate:
         if rates.cached_bytes:
             missed = larger(work.n_bytes - rates.cached_bytes, 0.0) * rates.s_per_byte
             return leaf("uncached", missed, bound=Bound.WEIGHT_READ, law=MEMORY, inputs=rates.memory_inputs)
+        s_per_byte: Num = rates.s_per_byte
+        if rates.cache_saving > 0.0:
+            of_one = work.n_bytes * (1.0 / work.n_launches)
+            s_per_byte = s_per_byte * (1.0 - rates.cache_saving * cached_share(of_one, rates.cache_capacity))
         leaves = tuple(
             Estimate(
                 name,
-                n_bytes * rates.s_per_byte,
+                n_bytes * s_per_byte,
                 bound=bound,
                 law=MEMORY,
                 inputs=(("bytes", n_bytes), *rates.memory_inputs),
@@ -125,7 +189,7 @@ class KernelPrices:
             for name, n_bytes, bound in (
                 ("weights", work.weight_bytes, Bound.WEIGHT_READ),
                 ("kv", _padded_kv(work, rates), Bound.KV_READ),
-                ("activations", work.io_bytes, Bound.ACTIVATION_IO),
+                ("activations", _activation_bytes(work, rates), Bound.ACTIVATION_IO),
             )
             if n_bytes is not None
         )
@@ -145,6 +209,7 @@ class KernelPrices:
         if is_bound:
             peak = peak * spec.clock_headroom
         scatter = (Coefficient(f"{work.kernel}.{work.name}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
+        cache, quantise = fit.cache_speedup, fit.quantise
         return _Rates(
             s_per_flop=1.0 / (fit.compute.value * peak),
             s_per_byte=1.0 / (fit.memory.value * bandwidth),
@@ -155,11 +220,20 @@ class KernelPrices:
             min_rows=fit.min_rows,
             n_cores=spec.matrix.n_cores.value if spec.matrix is not None else 1.0,
             cached_bytes=spec.last_cache_bytes if is_bound else 0.0,
+            cache_saving=1.0 - 1.0 / cache.value if cache is not None and spec.last_cache_bytes else 0.0,
+            cache_capacity=spec.last_cache_bytes,
+            s_per_quantised_byte=1.0 / (quantise.value * bandwidth) if quantise is not None else None,
+            quantise=(quantise, *scatter) if quantise is not None else (),
+            grouped=fit.grouped_start,
             compute=(fit.compute, *scatter),
-            memory=(fit.memory, *scatter),
+            memory=(fit.memory, *((cache,) if cache is not None else ()), *scatter),
             launch=(fit.launch, *scatter),
             scatter=scatter,
             compute_inputs=(("compute_frac", fit.compute.value), ("peak_flop_per_s", peak)),
-            memory_inputs=(("memory_frac", fit.memory.value), ("bandwidth_bytes_per_s", bandwidth)),
+            memory_inputs=(
+                ("memory_frac", fit.memory.value),
+                ("bandwidth_bytes_per_s", bandwidth),
+                *((("cache_speedup", cache.value),) if cache is not None else ()),
+            ),
             launch_inputs=(("launch_s", fit.launch.value),),
         )

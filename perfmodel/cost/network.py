@@ -12,8 +12,9 @@ With n ranks, S bytes on each, W bytes/s that one device sends one way, a latenc
 
 Over several levels an all-reduce is a reduce-scatter inside, an all-reduce between, an all-gather inside; all-gather
 and reduce-scatter send between groups only each rank's share of what its group holds; an all-to-all passes both levels
-whole. One rank costs nothing by the same formulas. A fit may add to the start what each further rank costs, and a knee
-q < 1 with which start and transfer add up to (start^q + transfer^q)^(1/q). In a full mesh a message between two devices
+whole. One rank costs nothing by the same formulas. A fit may add waits to the start: for each step of the ring (NCCL
+and its kind, which then use rings and the switch alone), for each further rank, between two shots; and a knee q < 1
+with which start and transfer add up to (start^q + transfer^q)^(1/q). In a full mesh a message between two devices
 uses their one direct link; a root shared by all (PCIe tree) is left to the calibrated bandwidth share. Sources:
 Hockney; Thakur et al.
 """
@@ -32,7 +33,7 @@ from perfmodel.work.kernel import Message
 __all__ = ["NetworkPrices"]
 
 START = Law("start_s + n_steps x latency_s", "hockney")
-PEERS = Law("peer_s x (n_ranks - 1)")
+WAIT = Law("count x wait_s")
 TRANSFER = Law("bytes_sent / (bandwidth_frac x bandwidth_bytes_per_s)", "thakur")
 
 _DIRECT = ("switch", "full_mesh", "pair")
@@ -85,9 +86,10 @@ class NetworkPrices:
     def _flat(self, name: str, op: str, n_bytes: Num, fabric: Fabric, n: int) -> Estimate:
         if op == "all_reduce":
             return self._all_reduce(name, n_bytes, fabric, n)
+        in_ring = fabric.topology not in _DIRECT or self.device.collective(fabric.kind).hop is not None
         steps, sent = {
-            "all_gather": (1 if fabric.topology in _DIRECT else n - 1, (n - 1) / n),
-            "reduce_scatter": (1 if fabric.topology in _DIRECT else n - 1, (n - 1) / n),
+            "all_gather": (n - 1 if in_ring else 1, (n - 1) / n),
+            "reduce_scatter": (n - 1 if in_ring else 1, (n - 1) / n),
             "all_to_all": (1, (n - 1) / n),
             "point_to_point": (1, 1.0),
         }[op]
@@ -95,29 +97,58 @@ class NetworkPrices:
         return self._algorithm(name, n_bytes, fabric, n, steps=steps, sent=sent, peers=peers)
 
     def _all_reduce(self, name: str, n_bytes: Num, fabric: Fabric, n: int) -> Estimate:
+        fit = self.device.collective(fabric.kind)
         ring_peers = 1 if fabric.topology == "full_mesh" else n - 1
-        ways = [self._algorithm("ring", n_bytes, fabric, n, steps=2 * (n - 1), sent=2 * (n - 1) / n, peers=ring_peers)]
-        if fabric.topology in _DIRECT:
-            ways.append(self._algorithm("two_shot", n_bytes, fabric, n, steps=2, sent=2 * (n - 1) / n, peers=n - 1))
-            ways.append(self._algorithm("one_shot", n_bytes, fabric, n, steps=1, sent=float(n - 1), peers=n - 1))
-        if fabric.reduces_in_switch and (self.device.calibration.is_physics_only or self._is_fitted(fabric)):
-            ways.append(self._algorithm("in_switch", n_bytes, fabric, n, steps=2, sent=1.0, peers=n - 1))
+        ring_sent, direct = 2 * (n - 1) / n, fabric.topology in _DIRECT
+        ways = []
+        if fit.one_shot is None or not direct:
+            steps = 2 * (n - 1)
+            ways.append(self._algorithm("ring", n_bytes, fabric, n, steps=steps, sent=ring_sent, peers=ring_peers))
+        if direct and fit.hop is None:
+            second = () if fit.second_shot is None else (("second_shot", 1.0, fit.second_shot),)
+            ways += [
+                self._algorithm("two_shot", n_bytes, fabric, n, steps=2, sent=ring_sent, peers=n - 1, waits=second),
+                self._algorithm(
+                    "one_shot", n_bytes, fabric, n, steps=1, sent=float(n - 1), peers=n - 1, share=fit.one_shot
+                ),
+            ]
+        if fabric.reduces_in_switch and (self.device.calibration.is_physics_only or (fit.switch is not None and n > 2)):
+            steps = 2 if fit.hop is None else 2 * (n - 1)
+            ways.append(
+                self._algorithm(
+                    "in_switch", n_bytes, fabric, n, steps=steps, sent=1.0, peers=n - 1, share=fit.switch, idle=False
+                )
+            )
         return quickest(name, tuple(ways))
 
-    def _is_fitted(self, fabric: Fabric) -> bool:
-        """Tell whether the coefficients come from measurements in which the switch may have added."""
-        return self.device.collective(fabric.kind).peer is not None
-
     def _algorithm(
-        self, name: str, n_bytes: Num, fabric: Fabric, n: int, *, steps: int, sent: float, peers: int
+        self,
+        name: str,
+        n_bytes: Num,
+        fabric: Fabric,
+        n: int,
+        *,
+        steps: int,
+        sent: float,
+        peers: int,
+        share: Coefficient | None = None,
+        waits: tuple[tuple[str, float, Coefficient], ...] = (),
+        idle: bool = True,
     ) -> Estimate:
+        """Return start-up and transfer of one algorithm.
+
+        `share` replaces the usual share of the bandwidth, `waits` (name, count, time) add to the start-up, `idle` tells
+        whether few peers leave channels idle.
+        """
         fit = self.device.collective(fabric.kind)
         nominal = fabric.bandwidth_per_direction.value
         usable = nominal * min(1.0, peers / (fabric.n_devices - 1)) if fabric.topology == "full_mesh" else nominal
-        frac = fit.bandwidth.value
-        share = min(frac, fabric.efficiency.value) if fabric.efficiency and frac < 1 else frac
+        bandwidth = share if share is not None else fit.bandwidth
+        frac = bandwidth.value
+        reached = min(frac, fabric.efficiency.value) if fabric.efficiency and frac < 1 else frac
         noise = (Coefficient(f"{fabric.kind}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
-        latency = 0.0 if self.device.calibration.is_physics_only else fabric.latency.value
+        is_whole = self.device.calibration.is_physics_only or fit.hop is not None or fit.one_shot is not None
+        latency = 0.0 if is_whole else fabric.latency.value
         start = leaf(
             "start",
             fit.start.value + steps * latency + n_bytes * 0.0,
@@ -126,27 +157,35 @@ class NetworkPrices:
             inputs=(("start_s", fit.start.value), ("n_steps", float(steps)), ("latency_s", latency)),
             coefficients=(fit.start, *noise),
         )
+        if fit.hop is not None:
+            waits = (*waits, ("hops", float(steps), fit.hop))
         if fit.peer is not None:
-            peer = leaf(
-                "peers",
-                fit.peer.value * (n - 1) + n_bytes * 0.0,
-                bound=Bound.LINK,
-                law=PEERS,
-                inputs=(("peer_s", fit.peer.value), ("n_ranks", float(n))),
-                coefficients=(fit.peer, *noise),
+            waits = (*waits, ("peers", float(n - 1), fit.peer))
+        if waits:
+            added = tuple(
+                leaf(
+                    what,
+                    count * time.value + n_bytes * 0.0,
+                    bound=Bound.LINK,
+                    law=WAIT,
+                    inputs=(("count", count), ("wait_s", time.value)),
+                    coefficients=(time, *noise),
+                )
+                for what, count, time in waits
             )
-            start = total("start_up", (start, peer))
+            start = total("start_up", (start, *added))
+        excess = 1.0 + 2.0 * fit.pair_excess / n if idle else 1.0
         transfer = leaf(
             "transfer",
-            n_bytes * (sent / (share * usable)),
+            n_bytes * (sent * excess / (reached * usable)),
             bound=Bound.LINK,
             law=TRANSFER,
             inputs=(
                 ("bytes_sent", n_bytes * sent),
-                ("bandwidth_frac", share),
+                ("bandwidth_frac", reached / excess),
                 ("bandwidth_bytes_per_s", usable),
             ),
-            coefficients=(fit.bandwidth, *noise),
+            coefficients=(bandwidth, *noise),
         )
         if fit.knee is None:
             return total(name, (start, transfer))

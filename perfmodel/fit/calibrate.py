@@ -1,8 +1,8 @@
 """A calibration of one device from measurement tables: which rows count for which kernel class, fitted and written.
 
 Rows of a class come from the first family of runtimes that has enough of them (all versions together); a calibration
-for one engine takes that engine's rows only. A fit is used where its error on left-out shapes is sane; otherwise the
-prior stays, and the record says so.
+for one engine takes that engine's rows only. A fit is used where it is nearer to rows left out than the prior is;
+otherwise the prior's coefficients stay, with the scatter that the rows have around them, and the record says so.
 """
 
 from __future__ import annotations
@@ -14,17 +14,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from perfmodel.errors import CalibrationError, FitError
 from perfmodel.fit.collective_fit import CollectiveRows, FittedCollective, collective_rows, fitted_collective
+from perfmodel.fit.damped import scatter_of
 from perfmodel.fit.kernel_fit import LEAST_ROWS, FittedKernel, fitted_kernel
 from perfmodel.measure.operator_work import OperatorRows, operator_rows, pooled
 from perfmodel.measure.table import Table
-from perfmodel.specs.calibration import Calibration, Coef, CollectiveFit, FitRecord, KernelFit, coarser_classes
+from perfmodel.specs.calibration import (
+    LARGEST_SD,
+    Calibration,
+    Coef,
+    CollectiveFit,
+    FitRecord,
+    KernelFit,
+    coarser_classes,
+)
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.device import Device
 from perfmodel.specs.files import yaml_text
+from perfmodel.specs.rules import TransferRule
 
 __all__ = [
+    "PRIOR_STAYS",
     "Calibrated",
     "base_of",
     "calibration_from",
@@ -36,14 +49,14 @@ __all__ = [
 
 Families = tuple[str, ...]
 
-MOST_P90: Final = 0.6
-"""A fit with a larger error on left-out shapes is not used."""
+PRIOR_STAYS: Final = (
+    "the coefficients of the prior stay: they are nearer to these rows than the fit is to rows left out"
+)
 PLENTY_OF_ROWS: Final = 25
 """A family of runtimes with fewer rows is taken only where none has that many."""
 ENOUGH_UNDIVIDED: Final = 48
 """With so many mixture-of-experts rows on one rank, rows of ranks that share the experts are left to validation."""
-TRANSFER_WIDENING: Final = 1.5
-LEAST_TRANSFER_SD: Final = 0.1
+_RATES: Final = ("launch_s", "compute_frac", "memory_frac", "cache_speedup", "quantise_frac")
 
 _FAMILIES: Final[tuple[Families, ...]] = (("vllm",), ("cann",), ("sglang",), ("trtllm",), ("kernel",), ())
 """Order of preference; several families in one entry are pooled; the last entry takes whatever there is."""
@@ -51,7 +64,8 @@ _FAMILIES_OF: Final[Mapping[str, tuple[Families, ...]]] = {
     # one library of matmuls behind all runtimes; kernel tables without graphs come second
     "matmul/16bit": (("vllm", "sglang", "trtllm"), ("cann",), ("kernel",), ()),
     # quantised matmuls of vLLM: rows scatter by a factor, those of the others follow the law
-    "matmul/fp8": (("sglang",), ("trtllm",), ("vllm",), ("cann",), ()),
+    "matmul/fp8": (("trtllm",), ("sglang",), ("vllm",), ("cann",), ()),
+    "matmul/fp8/block": (("sglang",), ("trtllm",), ("vllm",), ()),
     "matmul/fp4": (("vllm",), ("sglang",), ("trtllm",), ()),
     # routing of TensorRT-LLM's tables follows its stated power law, that of the others only in part
     "moe/16bit": (("trtllm",), ("vllm",), ("cann",), ("sglang",)),
@@ -111,7 +125,7 @@ def _is_plain(rows: OperatorRows) -> bool:
 def _choices(kernel: str, engine: str) -> tuple[Families, ...]:
     if engine:
         return (_FAMILIES_OF_ENGINE.get(engine, (engine,)),)
-    return _FAMILIES_OF.get(kernel) or _FAMILIES_OF.get(kernel.removesuffix("/kv8"), _FAMILIES)
+    return next((_FAMILIES_OF[key] for key in coarser_classes(kernel) if key in _FAMILIES_OF), _FAMILIES)
 
 
 def chosen_rows(tables: Iterable[Table], device: Device, engine: str = "") -> dict[str, OperatorRows]:
@@ -171,19 +185,22 @@ def calibration_from(
     """
     from importlib.metadata import version
 
-    prior = catalogue.calibration("prior")
-    kernels, links, records = [], [], {}
+    prior, rules = catalogue.calibration("prior"), catalogue.fitting_rules()
+    kernels: dict[str, KernelFit] = {}
+    collectives: dict[str, CollectiveFit] = {}
+    made_kernels, made_links, records = [], [], {}
     for kernel, rows in chosen_rows(tables, device, engine).items():
         advanced(kernel)
-        made = fitted_kernel(device, rows, base_of(prior, kernel, device), source="tables", leave_out=leave_out)
-        kernels.append(made)
-        records[kernel] = _judged(made.record)
+        base = base_of(prior, kernel, device)
+        made = fitted_kernel(device, rows, base, rules, source="tables", leave_out=leave_out)
+        made_kernels.append(made)
+        records[kernel], kernels[kernel] = _judged(made), _kept_kernel(made, base)
     for rows_of_link in _chosen_links(tables, device, catalogue, engine):
         advanced(rows_of_link.kind)
         known = prior.collectives.get(rows_of_link.kind) or prior.collectives["any"]
-        link = fitted_collective(rows_of_link, known, source="tables", leave_out=leave_out)
-        links.append(link)
-        records[link.kind] = _judged(link.record)
+        link = fitted_collective(rows_of_link, known, rules, source="tables", leave_out=leave_out)
+        made_links.append(link)
+        records[link.kind], collectives[link.kind] = _judged(link), _kept_link(link, known)
     if not records:
         raise FitError(
             f"no table has enough measurements of {device.name}" + (f" under {engine}" if engine else ""),
@@ -196,14 +213,14 @@ def calibration_from(
         status="fit",
         title=f"Kernels of {device.title}" + (f" under {engine}" if engine else "") + ", fitted to public measurements",
         sources={"tables": "; ".join(_sources(tables, device))},
-        kernels={k.kernel: _rounded(k.fit) for k in kernels if _is_sane(records[k.kernel])},
-        collectives={c.kind: _rounded_link(c.fit) for c in links if _is_sane(records[c.kind])},
+        kernels=kernels,
+        collectives=collectives,
         device=device.name,
         runtime=engine,
         fits=records,
         program_version=version("perfmodel"),
     )
-    return Calibrated(calibration, tuple(kernels), tuple(links))
+    return Calibrated(calibration, tuple(made_kernels), tuple(made_links))
 
 
 def _chosen_links(
@@ -219,25 +236,44 @@ def _chosen_links(
                 break
 
 
-def _is_sane(record: FitRecord) -> bool:
-    return record.left_out_p90_frac <= MOST_P90
+def _keeps_prior(made: FittedKernel | FittedCollective) -> bool:
+    """Tell whether the prior is nearer to the rows than the fit is to rows left out, by median and by scatter."""
+    prior, fit = np.abs(made.prior_errors), np.abs(made.left_out_errors)
+    is_narrower = scatter_of(made.prior_errors) < scatter_of(made.left_out_errors)
+    return bool(is_narrower and np.median(prior) < np.median(fit))
 
 
-def _judged(record: FitRecord) -> FitRecord:
+def _kept_kernel(made: FittedKernel, base: KernelFit) -> KernelFit:
+    """Return the fit, or the prior with the scatter that the rows have around it."""
+    if not _keeps_prior(made):
+        return _rounded(made.fit)
+    return _rounded(base.model_copy(update={"scatter": _scatter_around(made)}))
+
+
+def _kept_link(made: FittedCollective, prior: CollectiveFit) -> CollectiveFit:
+    if not _keeps_prior(made):
+        return _rounded_link(made.fit)
+    return _rounded_link(prior.model_copy(update={"scatter": _scatter_around(made)}))
+
+
+def _scatter_around(made: FittedKernel | FittedCollective) -> Coef:
+    return Coef(value=scatter_of(made.prior_errors), source="tables")
+
+
+def _judged(made: FittedKernel | FittedCollective) -> FitRecord:
+    record = made.record
     rounded = record.model_copy(
         update={
             "left_out_median_frac": _digits(record.left_out_median_frac, 4),
             "left_out_p90_frac": _digits(record.left_out_p90_frac, 4),
+            "left_out_covered_frac": _digits(record.left_out_covered_frac or 0.0, 4),
             "ranges": {k: (_digits(a, 6), _digits(b, 6)) for k, (a, b) in record.ranges.items()},
             "log_covariance": tuple(tuple(_digits(c, 6) for c in line) for line in record.log_covariance),
         }
     )
-    if _is_sane(record):
+    if not _keeps_prior(made):
         return rounded
-    remark = (
-        f"not used, coarser coefficients stay: 90 % of left-out errors reach {100 * record.left_out_p90_frac:.0f} %"
-    )
-    return rounded.model_copy(update={"remarks": (remark, *record.remarks)})
+    return rounded.model_copy(update={"remarks": (PRIOR_STAYS, *record.remarks)})
 
 
 def _digits(value: float, n: int) -> float:
@@ -271,19 +307,19 @@ def _found_text(tables: Sequence[Table], device: Device) -> str:
     return f"{n_rows} rows of it" + (f"; the tables hold {', '.join(others)}" if others else "")
 
 
-def transferred(calibration: Calibration, device: Device, *, why: str) -> Calibration:
+def transferred(calibration: Calibration, device: Device, rule: TransferRule, *, why: str) -> Calibration:
     """Return a fit carried over to a device that was not measured: shares of its own peaks, with wider uncertainty."""
 
     def widened(coef: Coef | None) -> Coef | None:
         if coef is None:
             return None
-        rel_sd = _digits(max(coef.rel_sd * TRANSFER_WIDENING, LEAST_TRANSFER_SD), 5)
+        rel_sd = _digits(min(max(coef.rel_sd * rule.widening, rule.least_rel_sd), LARGEST_SD), 5)
         return coef.model_copy(update={"rel_sd": rel_sd})
 
     def carried(fit: KernelFit) -> KernelFit:
         scatter = fit.scatter
-        wide = scatter.model_copy(update={"value": _digits(scatter.value * TRANSFER_WIDENING, 8)}) if scatter else None
-        names = ("launch_s", "compute_frac", "memory_frac", "chain_s")
+        wide = scatter.model_copy(update={"value": _digits(scatter.value * rule.widening, 8)}) if scatter else None
+        names = (*_RATES, "chain_s", "grouped_start_s")
         return fit.model_copy(update={**{name: widened(getattr(fit, name)) for name in names}, "scatter": wide})
 
     return calibration.model_copy(

@@ -18,9 +18,10 @@ from perfmodel.cost.network import NetworkPrices
 from perfmodel.errors import FitError, InfeasibleError
 from perfmodel.fit.damped import Floats, Search, covered_rows, scatter_of, solved
 from perfmodel.measure.table import Table
-from perfmodel.specs.calibration import CalibratedDevice, Calibration, Coef, CollectiveFit, FitRecord
+from perfmodel.specs.calibration import LARGEST_SD, CalibratedDevice, Calibration, Coef, CollectiveFit, FitRecord
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.device import Device
+from perfmodel.specs.rules import FittingRules
 from perfmodel.specs.system import System
 from perfmodel.work.kernel import Collective, Message
 
@@ -31,11 +32,11 @@ N_SIZE_FOLDS: Final = 6
 _OPS: Final[tuple[Collective, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _KIND_OF_LINK: Final = {"nvswitch": "nvlink", "nvlink": "nvlink", "hccs": "hccs", "ub": "ub", "pcie": "pcie-p2p"}
 """What a table calls a fabric, and the kind of link that a system file calls it."""
-_NAMES: Final = ("start_s", "bandwidth_frac", "peer_s", "knee")
-_LOW, _HIGH = np.log([1e-8, 0.02, 1e-10, 0.3]), np.log([1e-2, 0.999, 1e-3, 1.0])
-_WIDTHS: Final = np.array([1.0, 0.3, 1.5, 0.3])
-_CENTRE: Final = (0.7, 5e-7, 0.7)
-"""Where bandwidth share (below what caps it), time per peer and knee are searched from."""
+_RING: Final = ("start_s", "hop_s", "bandwidth_frac", "pair_excess", "knee")
+"""What is fitted for a library that sends round a ring; with in-switch addition also switch_frac."""
+_DIRECT: Final = ("start_s", "peer_s", "bandwidth_frac", "one_shot_frac", "second_shot_s", "knee")
+"""What is fitted for the all-reduce kernels of an engine, which read all peers at once."""
+_LIBRARIES: Final = ("nccl", "hccl", "rccl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class FittedCollective:
     record: FitRecord
     left_out_errors: Floats
     left_out_covered: NDArray[np.bool_]
+    prior_errors: Floats
+    """The same with the prior's coefficients, which have seen none of the rows."""
 
 
 def collective_rows(table: Table, device: Device, catalogue: Catalogue) -> Iterator[CollectiveRows]:
@@ -95,13 +98,24 @@ def collective_rows(table: Table, device: Device, catalogue: Catalogue) -> Itera
             )  # fmt: skip
 
 
-def _fit_of(logs: Floats) -> CollectiveFit:
-    return CollectiveFit(**{name: Coef(value=float(v)) for name, v in zip(_NAMES, np.exp(logs), strict=True)})
+def _names(rows: CollectiveRows) -> tuple[str, ...]:
+    """Return the parameters of the form that the software of the rows has."""
+    if not rows.runtime.startswith(_LIBRARIES):
+        return _DIRECT
+    adds_in_switch = any(
+        op == "all_reduce" and n > 2 and system is not None and system.fabrics[0].reduces_in_switch
+        for op, n, system in zip(rows.ops, rows.n_devices, rows.systems, strict=True)
+    )
+    return (*_RING, "switch_frac") if adds_in_switch else _RING
 
 
-def _predicted(rows: CollectiveRows, logs: Floats) -> Floats:
+def _fit_of(names: tuple[str, ...], logs: Floats) -> CollectiveFit:
+    return CollectiveFit(**{name: Coef(value=float(v)) for name, v in zip(names, np.exp(logs), strict=True)})
+
+
+def _predicted(rows: CollectiveRows, fit: CollectiveFit) -> Floats:
     bare = Calibration(name="fit", status="fit")
-    calibrated = CalibratedDevice(rows.device, bare, "fit", {}, {rows.kind: _fit_of(logs)})
+    calibrated = CalibratedDevice(rows.device, bare, "fit", {}, {rows.kind: fit})
     times = np.zeros(len(rows.time_s))
     for i in np.unique(rows.group):
         mask = rows.group == i
@@ -110,9 +124,12 @@ def _predicted(rows: CollectiveRows, logs: Floats) -> Floats:
     return times
 
 
-def _solved(rows: CollectiveRows, centre: Floats) -> tuple[Floats, Floats]:
-    search = Search(centre, _WIDTHS, _LOW, _HIGH, margin=1e-3)
-    return solved(lambda logs: _predicted(rows, logs), rows.time_s, centre, search)
+def _solved(rows: CollectiveRows, centre: Floats, rules: FittingRules) -> tuple[Floats, Floats]:
+    names = _names(rows)
+    known = [rules.collectives[name] for name in names]
+    low, high = np.log([(rule.low, rule.high) for rule in known]).T
+    search = Search(centre, np.array([rule.log_sd for rule in known]), low, high, margin=1e-3)
+    return solved(lambda logs: _predicted(rows, _fit_of(names, logs)), rows.time_s, centre, search)
 
 
 def _folds(rows: CollectiveRows) -> NDArray[np.intp]:
@@ -122,7 +139,7 @@ def _folds(rows: CollectiveRows) -> NDArray[np.intp]:
 
 
 def fitted_collective(
-    rows: CollectiveRows, prior: CollectiveFit, *, source: str, leave_out: bool = True
+    rows: CollectiveRows, prior: CollectiveFit, rules: FittingRules, *, source: str, leave_out: bool = True
 ) -> FittedCollective:
     """Return the fitted coefficients of one kind of link; raises FitError where there are too few rows.
 
@@ -135,20 +152,24 @@ def fitted_collective(
             got=str(n_rows),
             expected=f"at least {LEAST_ROWS}",
         )
-    centre = np.log([prior.start_s.value, *_CENTRE])
+    names = _names(rows)
+    centre = np.log(
+        [prior.start_s.value if name == "start_s" else rules.collectives[name].centre or 1.0 for name in names]
+    )
     try:
-        logs, covariance = _solved(rows, centre)
+        logs, covariance = _solved(rows, centre, rules)
     except InfeasibleError as error:
         raise FitError(f"{rows.kind} on {rows.device.name}: {error}") from error
-    fold_of, errors = _folds(rows), _predicted(rows, logs) / rows.time_s - 1.0
+    fold_of, errors = _folds(rows), _predicted(rows, _fit_of(names, logs)) / rows.time_s - 1.0
     for fold in np.unique(fold_of) if leave_out else ():
         out = fold_of == fold
-        left, _ = _solved(rows.selected(~out), centre)
-        errors[out] = _predicted(rows.selected(out), left) / rows.time_s[out] - 1.0
+        left, _ = _solved(rows.selected(~out), centre, rules)
+        errors[out] = _predicted(rows.selected(out), _fit_of(names, left)) / rows.time_s[out] - 1.0
+    covered = covered_rows(errors, fold_of)
     sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     coefs = {
-        name: Coef(value=float(np.exp(log)), rel_sd=float(min(sd, 3.0)), source=source)
-        for name, log, sd in zip(_NAMES, logs, sds, strict=True)
+        name: Coef(value=float(np.exp(log)), rel_sd=float(min(sd, LARGEST_SD)), source=source)
+        for name, log, sd in zip(names, logs, sds, strict=True)
     }
     lines = sorted(f"{row_id},{time:.9g}" for row_id, time in zip(rows.ids, rows.time_s, strict=True))
     record = FitRecord(
@@ -157,10 +178,12 @@ def fitted_collective(
         n_groups=len(rows.ops),
         left_out_median_frac=float(np.median(np.abs(errors))),
         left_out_p90_frac=float(np.quantile(np.abs(errors), 0.9)),
+        left_out_covered_frac=float(np.mean(covered)),
         data_sha256=sha256("\n".join(lines).encode()).hexdigest(),
         ranges={"message_bytes": (float(rows.n_bytes.min()), float(rows.n_bytes.max()))},
-        parameters=_NAMES,
+        parameters=names,
         log_covariance=tuple(tuple(float(c) for c in line) for line in covariance),
     )
     fit = CollectiveFit(**coefs, scatter=Coef(value=scatter_of(errors), source=source))
-    return FittedCollective(rows.kind, fit, record, errors, covered_rows(errors, fold_of))
+    prior_errors = _predicted(rows, prior) / rows.time_s - 1.0
+    return FittedCollective(rows.kind, fit, record, errors, covered, prior_errors)

@@ -10,7 +10,6 @@ prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -18,12 +17,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.cost.kernel import KernelPrices
+from perfmodel.cost.kernel import KernelPrices, cached_share
 from perfmodel.errors import FitError
 from perfmodel.fit.damped import Floats, Search, covered_rows, scatter_of, solved
 from perfmodel.measure.operator_work import OperatorRows
-from perfmodel.specs.calibration import CalibratedDevice, Calibration, Coef, FitRecord, KernelFit
+from perfmodel.specs.calibration import LARGEST_SD, CalibratedDevice, Calibration, Coef, FitRecord, KernelFit
 from perfmodel.specs.device import Device
+from perfmodel.specs.rules import FittingRules, SearchRule
 from perfmodel.work.kernel import Work
 
 __all__ = [
@@ -40,29 +40,21 @@ __all__ = [
 N_FOLDS: Final = 8
 LEAST_ROWS: Final = 12
 
-_REPLAYED: Final = ("attention/decode", "mla/decode", "elementwise")
+_REPLAYED: Final = ("attention/decode", "mla/decode")
 """Classes whose benchmark operands may stay in L2 between repeats."""
 _KNEED: Final = ("matmul", "moe", "attention/prefill", "mla")
-_CENTRES: Final[Mapping[str, tuple[float, float]]] = {
-    "knee": (2.0, 0.7), "chain_s": (0.6e-9, 0.8), "pad_tokens": (100.0, 1.0), "replay": (2.0, 0.5),
-}  # fmt: skip
-"""Centre and log width of parameters for which the prior calibration states none."""
-_LEAST_WIDTH: Final = {"launch_s": 0.5, "compute_frac": 0.25, "memory_frac": 0.12, "chain_s": 0.6, "knee": 0.7}
-_LIMITS: Final[Mapping[str, tuple[float, float]]] = {
-    "launch_s": (1e-8, 1e-2), "chain_s": (1e-13, 1e-3), "compute_frac": (1e-3, 1.6), "memory_frac": (1e-3, 1.6),
-    "knee": (2e-2, 8.0), "pad_tokens": (1e-1, 4096.0), "replay": (1.0, 8.0),
-}  # fmt: skip
-"""Where a search must stay; knee is searched as q - 1. Fractions may exceed 1: clocks above the listed one, caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is known before: for each parameter the centre and the width of its logarithm."""
+    """What is known before: for each parameter centre, width and limits of its logarithm; knee is searched as q - 1."""
 
     base: KernelFit
     names: tuple[str, ...]
     centres: Floats
     widths: Floats
+    low: Floats
+    high: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +68,8 @@ class FittedKernel:
     """predicted / measured - 1 for each row, predicted without its shape."""
     left_out_covered: NDArray[np.bool_]
     """Whether the 80 % band of the fit made without a row's shape holds the measured time."""
+    prior_errors: Floats
+    """The same with the prior's coefficients, which have seen none of the rows."""
 
 
 def rows_sha256(rows: OperatorRows) -> str:
@@ -91,30 +85,43 @@ def predicted_times(device: Device, kernel: str, fit: KernelFit, work: Work) -> 
     return np.asarray(prices.time(work).value, dtype=np.float64)
 
 
-def prior_of(base: KernelFit, rows: OperatorRows) -> Prior:
+def prior_of(base: KernelFit, rows: OperatorRows, rules: FittingRules) -> Prior:
     """Return the prior for the parameters that rows of this class can tell; `base` holds the others."""
-    work, names = rows.work, ["launch_s", "memory_frac"]
-    if rows.kernel != "elementwise":
-        names.insert(1, "compute_frac")
+    work, names = rows.work, ["launch_s", "compute_frac", "memory_frac"]
+    if rows.kernel.startswith("elementwise"):
+        names.append("cache_speedup")
+        if work.unit_flop_per_row is None:
+            names.remove("compute_frac")
     if work.depth is not None:
         names.append("chain_s")
+    if work.quantise_bytes is not None:
+        names.append("quantise_frac")
+    if work.is_grouped is not None and base.grouped_start_s is not None:
+        names.append("grouped_start_s")
     if work.flop_per_pad is not None or work.bytes_per_pad is not None:
         names.append("pad_tokens")
     if rows.kernel.startswith(_KNEED):
         names.append("knee")
     if rows.kernel.startswith(_REPLAYED):
         names.append("replay")
-    centres, widths = [], []
-    for name in names:
-        known: Coef | None = getattr(base, name, None)
-        centre, width = _CENTRES.get(name, (1.0, 0.5))
-        if known is not None:
-            centre, width = known.value, max(known.rel_sd, _LEAST_WIDTH.get(name, width))
-        elif name == "chain_s" and "matmul" not in rows.kernel:
-            centre = 1e-6
-        centres.append(np.log(centre - 1.0 if name == "knee" else centre))
-        widths.append(width)
-    return Prior(base, tuple(names), np.array(centres), np.array(widths))
+    found = [_known(base, rules.of_kernel(rows.kernel, name), name) for name in names]
+    centres, widths, low, high = np.array(found).T
+    if "cache_speedup" in names:  # the memory alone, told apart from the cache, is no faster than its datasheet
+        high[names.index("memory_frac")] = 1.0
+    return Prior(base, tuple(names), np.log(centres), widths, np.log(low), np.log(high))
+
+
+def _known(base: KernelFit, rule: SearchRule, name: str) -> tuple[float, float, float, float]:
+    """Return centre, width of the logarithm, and limits of one parameter, those of the knee less 1."""
+    coef: Coef | None = getattr(base, name, None)
+    least = rule.least_log_sd or rule.log_sd
+    if coef is not None:
+        centre, width = coef.value, max(coef.rel_sd, least)
+    elif rule.centre is not None:
+        centre, width = rule.centre, rule.log_sd
+    else:
+        raise FitError(f"nothing is known of {name} before the fit", expected="a value in the prior, or a centre")
+    return centre - 1.0 if name == "knee" else centre, width, rule.low, rule.high
 
 
 def with_parameters(prior: Prior, logs: Floats, rel_sds: Floats | None = None, source: str = "") -> KernelFit:
@@ -124,7 +131,7 @@ def with_parameters(prior: Prior, logs: Floats, rel_sds: Floats | None = None, s
         if name == "replay":
             continue
         value = float(np.exp(logs[i])) + (1.0 if name == "knee" else 0.0)
-        rel_sd = 0.0 if rel_sds is None else float(min(rel_sds[i], 3.0))
+        rel_sd = 0.0 if rel_sds is None else float(min(rel_sds[i], LARGEST_SD))
         coefs[name] = Coef.model_construct(value=value, rel_sd=rel_sd, source=source, note="")
     return prior.base.model_copy(update=coefs)
 
@@ -133,7 +140,7 @@ def _replayed(device: Device, work: Work, ratio: float) -> Work:
     """Return the work with the traffic of what stays in L2 divided by `ratio`; it fades out around its capacity."""
     if not device.l2_bytes:
         return work
-    share = np.clip(2.5 * (1.2 - work.n_bytes / device.l2_bytes), 0.0, 1.0) * (1.0 - 1.0 / ratio)
+    share = cached_share(work.n_bytes, device.l2_bytes) * (1.0 - 1.0 / ratio)
     names = ("weight_bytes", "kv_bytes", "io_bytes", "bytes_per_pad")
     left = {name: getattr(work, name) * (1.0 - share) for name in names if getattr(work, name) is not None}
     return work._replace(**left)
@@ -149,8 +156,7 @@ def replayed_times(device: Device, prior: Prior, logs: Floats, rows: OperatorRow
 
 def _solved(device: Device, prior: Prior, rows: OperatorRows, start: Floats) -> tuple[Floats, Floats]:
     """Return (log parameters, their covariance)."""
-    low, high = np.log([_LIMITS[name] for name in prior.names]).T
-    search = Search(prior.centres, prior.widths, low, high, margin=1e-6, x_scale=prior.widths)
+    search = Search(prior.centres, prior.widths, prior.low, prior.high, margin=1e-6, x_scale=prior.widths)
     return solved(lambda logs: replayed_times(device, prior, logs, rows), rows.time_s, start, search)
 
 
@@ -174,9 +180,11 @@ def _left_out(device: Device, prior: Prior, rows: OperatorRows, start: Floats) -
 
 
 def fitted_kernel(
-    device: Device, rows: OperatorRows, base: KernelFit, *, source: str, leave_out: bool = True
+    device: Device, rows: OperatorRows, base: KernelFit, rules: FittingRules, *, source: str, leave_out: bool = True
 ) -> FittedKernel:
     """Return the fitted coefficients of one kernel class; `base` gives the prior and those that rows cannot tell.
+
+    `rules` say what is known of parameters that `base` does not state, and where a search must stay.
 
     Without `leave_out` the errors are those of the rows fitted: quicker, and too good. Raises FitError where there are
     too few rows.
@@ -186,7 +194,7 @@ def fitted_kernel(
         raise FitError(
             f"{rows.kernel} on {rows.device}: too few rows to fit", got=str(n_rows), expected=f"at least {LEAST_ROWS}"
         )
-    prior = prior_of(base, rows)
+    prior = prior_of(base, rows, rules)
     logs, covariance = _solved(device, prior, rows, prior.centres)
     if leave_out:
         errors, covered = _left_out(device, prior, rows, logs)
@@ -202,13 +210,15 @@ def fitted_kernel(
         n_groups=len(np.unique(rows.groups)),
         left_out_median_frac=float(np.median(np.abs(errors))),
         left_out_p90_frac=float(np.quantile(np.abs(errors), 0.9)),
+        left_out_covered_frac=float(np.mean(covered)),
         data_sha256=rows_sha256(rows),
         ranges=_ranges(rows),
         parameters=prior.names,
         log_covariance=tuple(tuple(float(c) for c in line) for line in covariance),
         remarks=_remarks(prior, logs, rel_sds),
     )
-    return FittedKernel(rows.kernel, fit, record, errors, covered)
+    prior_errors = predicted_times(device, rows.kernel, base, rows.work) / rows.time_s - 1.0
+    return FittedKernel(rows.kernel, fit, record, errors, covered, prior_errors)
 
 
 def _ranges(rows: OperatorRows) -> dict[str, tuple[float, float]]:
@@ -223,8 +233,8 @@ def _ranges(rows: OperatorRows) -> dict[str, tuple[float, float]]:
 
 def _remarks(prior: Prior, logs: Floats, rel_sds: Floats) -> tuple[str, ...]:
     remarks = []
-    for name, log, sd, width in zip(prior.names, logs, rel_sds, prior.widths, strict=True):
-        low, high = np.log(_LIMITS[name])
+    limits = zip(prior.low, prior.high, strict=True)
+    for name, log, sd, width, (low, high) in zip(prior.names, logs, rel_sds, prior.widths, limits, strict=True):
         if min(log - low, high - log) < 1e-3:
             remarks.append(f"{name} ended at its limit {np.exp(log):.3g}")
         elif sd > 0.8 * width:

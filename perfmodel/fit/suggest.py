@@ -21,6 +21,7 @@ from perfmodel.measure.row import Row
 from perfmodel.measure.table import table_from_rows
 from perfmodel.specs.calibration import Calibration, FitRecord
 from perfmodel.specs.device import Device
+from perfmodel.specs.rules import FittingRules
 
 __all__ = ["Suggestion", "suggestions"]
 
@@ -94,8 +95,10 @@ class _Class:
         self.covariance = self.covariance - np.outer(seen, seen) / (self.noise**2 + float(j @ seen))
 
 
-def _class(device: Device, rows: OperatorRows, calibration: Calibration, record: FitRecord | None) -> _Class:
-    prior = prior_of(base_of(calibration, rows.kernel, device), rows)
+def _class(
+    device: Device, rows: OperatorRows, calibration: Calibration, rules: FittingRules, record: FitRecord | None
+) -> _Class:
+    prior = prior_of(base_of(calibration, rows.kernel, device), rows, rules)
     kept = [i for i, name in enumerate(prior.names) if name != "replay"]
     covariance = np.diag(prior.widths**2)
     if record is not None and record.log_covariance:
@@ -117,7 +120,12 @@ def _class(device: Device, rows: OperatorRows, calibration: Calibration, record:
 
 
 def suggestions(
-    device: Device, calibration: Calibration, *, records: Mapping[str, FitRecord] | None = None, n: int = N_SUGGESTED
+    device: Device,
+    calibration: Calibration,
+    rules: FittingRules,
+    *,
+    records: Mapping[str, FitRecord] | None = None,
+    n: int = N_SUGGESTED,
 ) -> list[Suggestion]:
     """Return the shapes that would tell most about a device, most telling first.
 
@@ -128,7 +136,8 @@ def suggestions(
     by_id = {row.id: row for row in listed}
     known = records or {}
     classes = [
-        _class(device, rows, calibration, known.get(rows.kernel)) for rows in operator_rows(table_from_rows(listed))
+        _class(device, rows, calibration, rules, known.get(rows.kernel))
+        for rows in operator_rows(table_from_rows(listed))
     ]
     found: list[Suggestion] = []
     for _ in range(n):

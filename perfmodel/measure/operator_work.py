@@ -16,15 +16,22 @@ from perfmodel.measure.table import Table
 from perfmodel.specs.setup import KV_ELEMENT_BYTES
 from perfmodel.work.attention import LatentCore, SoftmaxCore
 from perfmodel.work.kernel import Slice, Work
+from perfmodel.work.matmul import QUANTISED_SHARE
 
 __all__ = ["OperatorRows", "operator_rows", "pooled"]
 
 Floats = NDArray[np.float64]
 
 _SCHEME_KERNEL: Final = {
-    "none": "16bit", "": "16bit", "fp8": "fp8", "fp8-block": "fp8", "w8a8": "int8", "nvfp4": "fp4", "mxfp4": "fp4",
+    "none": "16bit", "": "16bit", "fp8": "fp8", "fp8-block": "fp8/block", "w8a8": "int8", "nvfp4": "fp4",
     "int8-weight-only": "weight_only_int8", "int4-weight-only": "weight_only_int4", "awq-int4-g128": "weight_only_int4",
 }  # fmt: skip
+_MXFP4_KERNEL: Final = {"fp8": "fp8/mxfp4"}
+"""MXFP4 weights are expanded to what the activations are in: 16 bits (weight only), or FP8."""
+_STORED_BYTES: Final = {
+    "int8-weight-only": 1.0, "int4-weight-only": 0.53, "awq-int4-g128": 0.53, "mxfp4": 0.53125, "nvfp4": 0.5625,
+}  # fmt: skip
+"""Bytes of a stored weight with its scales, where they are not those of the multiplication."""
 _ELEMENT_BYTES: Final = {"fp32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625, "int4": 0.53}
 _ELEMENTWISE_PASSES: Final = {
     "rmsnorm": 2.0, "input_layernorm": 2.0, "post_attention_layernorm": 2.0, "layernorm": 4.0, "final_layernorm": 4.0,
@@ -32,6 +39,14 @@ _ELEMENTWISE_PASSES: Final = {
 }  # fmt: skip
 """Reads and writes of [tokens, width] that an operator must do at least; vLLM's norms add the residual as well. A
 look-up of embeddings is no stream and has no entry."""
+_ELEMENTWISE_FAMILY: Final = {
+    "rmsnorm": "norm", "input_layernorm": "norm", "post_attention_layernorm": "norm", "layernorm": "norm",
+    "final_layernorm": "norm", "mlp_act": "activation", "act_fn": "activation", "gelu": "activation",
+    "rotary_emb": "rope", "rope": "rope",
+}  # fmt: skip
+"""Kernels that work a row in one thread block, by family; the others stream."""
+_FLOP_PER_ELEMENT: Final = {"norm": 6.0, "activation": 6.0, "rope": 3.0, "": 1.0}
+"""As counted in a step (`work/graph.py`)."""
 _POWER_LAW: Final = "routing_power_law_"
 
 
@@ -99,7 +114,8 @@ def operator_rows(table: Table) -> Iterator[OperatorRows]:
         timed[name].astype(str)
         for name in ("kind", "device", "runtime", "compute_dtype", "quantization", "kv_dtype", "op")
     ]
-    keys[-1] = np.where(np.isin(keys[0], ("gemm", "elementwise")), "", keys[-1])
+    families = np.array([_ELEMENTWISE_FAMILY.get(op, "") for op in keys[-1]], dtype=str)
+    keys[-1] = np.where(np.isin(keys[0], ("gemm", "elementwise")), np.where(keys[0] == "gemm", "", families), keys[-1])
     labels = np.array(["\t".join(parts) for parts in zip(*keys, strict=True)])
     for label in np.unique(labels):
         part = timed.selected(labels == label)
@@ -119,7 +135,7 @@ def _works(part: Table) -> OperatorRows | None:
     if made is None:
         return None
     work, groups = made
-    if len(np.unique(groups)) == 1 and kind in ("attention", "mla_attention"):
+    if len(np.unique(groups)) == 1 and kind in ("attention", "mla_attention", "elementwise"):
         groups = _joined(part, "query_tokens", "context_tokens")
     known = np.isfinite(np.broadcast_to(np.asarray(work.n_bytes, dtype=np.float64), len(part)))
     rows = OperatorRows(
@@ -146,7 +162,18 @@ def _scheme_kernel(part: Table) -> str | None:
     quantization, dtype = str(part["quantization"][0]), str(part["compute_dtype"][0])
     if quantization in ("none", "") and dtype in ("fp8", "int8", "fp4"):
         return dtype
+    if quantization == "mxfp4":
+        return _MXFP4_KERNEL.get(dtype, "weight_only_int4")
     return _SCHEME_KERNEL.get(quantization)
+
+
+def _stored_bytes(part: Table) -> float:
+    return _STORED_BYTES.get(str(part["quantization"][0]), _ELEMENT_BYTES[str(part["compute_dtype"][0])])
+
+
+def _is_quantised(kernel: str) -> bool:
+    """Tell whether activations are scaled to what the kernel multiplies in."""
+    return kernel.split("/")[0] in ("fp8", "int8", "fp4")
 
 
 def _matmul(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
@@ -154,18 +181,19 @@ def _matmul(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
     if kernel is None or dtype not in _ELEMENT_BYTES:
         return None
     m, n, k = part["m"], part["n"], part["k"]
-    stored = {"weight_only_int8": 1.0, "weight_only_int4": 0.53}.get(kernel, _ELEMENT_BYTES[dtype])
-    quantised = kernel in ("fp8", "int8", "fp4")
+    stored = _stored_bytes(part)
+    quantised = _is_quantised(kernel)
     work = Work(
         "matmul",
         f"matmul/{kernel}",
         dtype,
         flop=2.0 * m * n * k,
         weight_bytes=n * k * stored,
-        io_bytes=m * (k + n) * 2.0 + (m * k * 2.0 if quantised else 0.0),
+        io_bytes=m * ((1.0 if quantised else 2.0) * k + 2.0 * n),
         n_launches=2.0 if quantised else 1.0,
         rows=m,
         depth=k,
+        quantise_bytes=m * k * (2.0 * QUANTISED_SHARE) if quantised else None,
     )
     return work, _joined(part, "n", "k")
 
@@ -236,7 +264,7 @@ def _experts(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
         return None
     ep = np.nan_to_num(part["ep"], nan=1.0)
     hidden, width = part["hidden"], part["intermediate"]
-    stored = {"weight_only_int8": 1.0, "weight_only_int4": 0.53}.get(kernel, _ELEMENT_BYTES[dtype])
+    stored = _stored_bytes(part)
     pairs, touched = _loads(part, ep)
     work = Work(
         "experts",
@@ -245,7 +273,7 @@ def _experts(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
         flop=pairs * 6.0 * hidden * width,
         weight_bytes=touched * 3.0 * hidden * width * stored,
         io_bytes=pairs * (2.0 * hidden + 3.0 * width) * 2.0,
-        n_launches=4.0 if kernel in ("fp8", "int8", "fp4") else 2.0,
+        n_launches=4.0 if _is_quantised(kernel) else 2.0,
         rows=pairs / touched,
     )
     return work, np.char.add(_joined(part, "hidden", "intermediate", "n_experts", "top_k"), ep.astype(str))
@@ -269,8 +297,17 @@ def _elementwise(part: Table) -> tuple[Work, NDArray[np.str_]] | None:
     passes = np.array([_ELEMENTWISE_PASSES.get(op, np.nan) for op in part["op"].astype(str)])
     if np.all(np.isnan(passes)):
         return None
+    family = _ELEMENTWISE_FAMILY.get(str(part["op"][0]), "")
     is_gated = (part["op"] == "mlp_act") & np.isfinite(part["intermediate"])
     width = np.where(is_gated, part["intermediate"], part["hidden"])
-    n_bytes = part["query_tokens"] * width * (2.0 * passes)
-    work = Work("elementwise", "elementwise", "fp32", flop=n_bytes * 0.0, io_bytes=n_bytes, engine="vector")
-    return work, _joined(part, "op", "hidden")
+    per_row = width * _FLOP_PER_ELEMENT[family]
+    work = Work(
+        "elementwise",
+        f"elementwise/{family}" if family else "elementwise",
+        "fp32",
+        flop=part["query_tokens"] * per_row,
+        io_bytes=part["query_tokens"] * width * (2.0 * passes),
+        engine="vector",
+        unit_flop_per_row=per_row if family else None,
+    )
+    return work, np.char.add(_joined(part, "op"), width.astype(str))

@@ -151,7 +151,7 @@ def row_energy_j(plan: Plan, rows: NDArray[np.int64] | None = None) -> Floats:
         decode, n_micro = decode_pass(engine, batch=n, input_tokens=work.input_tokens, output_tokens=work.output_tokens)
         prompt = prefill_slice(1.0 / one.cut.dp, work.input_tokens, n_steps=1.0)
         rate, n_steps_per_s = table.requests_per_s[at], n_micro / table.tpot_s[at]
-        watts = 0.0
+        watts, idle_power_frac = 0.0, one.case.usual.idle_power_frac.value
         for stage in engine.stages:
             computing, reading = (
                 rate * of_prompt + n_steps_per_s * of_decode
@@ -159,7 +159,9 @@ def row_energy_j(plan: Plan, rows: NDArray[np.int64] | None = None) -> Floats:
                     datasheet_s(engine, stage, (prompt,)), datasheet_s(engine, stage, (decode,)), strict=True
                 )
             )
-            power = power_w(stage.kernels.device.device, mfu_frac=computing, mbu_frac=reading)
+            power = power_w(
+                stage.kernels.device.device, mfu_frac=computing, mbu_frac=reading, idle_power_frac=idle_power_frac
+            )
             watts = watts + (np.nan if power is None else power * one.cut.tp * one.cut.dp)
         result[here] = watts / (rate * work.output_tokens)
     return result

@@ -12,6 +12,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.report.validation import accuracy_markdown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.validate.accuracy import GroupError, error_table
+from perfmodel.validate.datasheet_only import left_out_devices
 from perfmodel.validate.host_cases import HOST_CASES
 from perfmodel.validate.host_fit import HostFit, host_fit
 from perfmodel.validate.predict import Predictions
@@ -42,6 +43,10 @@ host times: a factor common to a step, in the files of the runtimes (`step_scatt
 without enough rows. "Left out" is the coverage of 80 % bands on models (or on the whole runtime, where the scatter is
 that of others) that the scatter was not found on.
 """
+_DEVICE_NOTE: Final = """Each measured device predicted as if nobody had measured it: without its fits, without classes
+of the prior that it alone stands for (GeForce, Ascend), and with host times fitted on other devices where a runtime was
+measured on several. That is what to expect of a device of which only the datasheet is known.
+"""
 
 
 def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
@@ -59,6 +64,9 @@ def accuracy_page(found: Predictions, catalogue: Catalogue) -> str:
         "\n## Left out: bands of whole steps\n",
         _SCATTER_NOTE,
         "\n".join(_scatter_lines(found, catalogue)),
+        "\n## Left out: whole devices\n",
+        _DEVICE_NOTE,
+        "\n".join(_device_lines(found, catalogue)),
         "\n## Left out: kernels\n",
         "Errors on whole shapes left out, as each calibration file records them.\n",
         "\n".join(_kernel_lines(catalogue)),
@@ -126,15 +134,43 @@ def _scatter_lines(found: Predictions, catalogue: Catalogue) -> Iterator[str]:
     yield f"Rows left out that lie in their band: {', '.join(parts)}."
 
 
+def _device_lines(found: Predictions, catalogue: Catalogue) -> Iterator[str]:
+    yield "| device | kernels: rows | median / P90 | in band | steps: rows | median / P90 | in band |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    listed = list(left_out_devices(found.table, catalogue))
+    for one in listed:
+        yield _device_line(one.device, one.kernel_error, one.kernel_covered, one.step_error, one.step_covered)
+    if listed:
+        names = ("kernel_error", "kernel_covered", "step_error", "step_covered")
+        yield _device_line("all", *(np.concatenate([getattr(one, name) for one in listed]) for name in names))
+
+
+def _device_line(name: str, *columns: np.ndarray) -> str:
+    cells = [
+        f"{len(error)} | {_spread(error)} | {f'{100 * float(np.mean(held)):.0f} %' if len(held) else '-'}"
+        for error, held in zip(columns[::2], columns[1::2], strict=True)
+    ]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
 def _kernel_lines(catalogue: Catalogue) -> Iterator[str]:
-    yield "| calibration | kernel class | fitted on | rows | groups | median / P90, groups left out |"
-    yield "| --- | --- | --- | ---: | ---: | ---: |"
+    yield "| calibration | kernel class | fitted on | rows | groups | median / P90, groups left out | in band |"
+    yield "| --- | --- | --- | ---: | ---: | ---: | ---: |"
+    held: dict[str, list[tuple[int, float]]] = {}
     for name in catalogue.paths("calibration"):
         for kernel, record in catalogue.calibration(name).fits.items():
+            covered = record.left_out_covered_frac
+            if covered is not None:
+                held.setdefault(kernel.split("/")[0], []).append((record.n_rows, covered))
             yield (
                 f"| {name} | {kernel} | {record.runtime} | {record.n_rows} | {record.n_groups} "
-                f"| {_percent(record.left_out_median_frac)} / {_percent(record.left_out_p90_frac)} |"
+                f"| {_percent(record.left_out_median_frac)} / {_percent(record.left_out_p90_frac)} "
+                f"| {'-' if covered is None else f'{100 * covered:.0f} %'} |"
             )
+    yield ""
+    totals = ((kind, sum(n for n, _ in parts), sum(n * c for n, c in parts)) for kind, parts in held.items())
+    shares = (f"{kind} {100 * n_held / n:.0f} %" for kind, n, n_held in totals)
+    yield f"Rows left out that lie in their 80 % band, by kind of kernel or link: {', '.join(shares)}."
 
 
 def _stories(found: Predictions, groups: Sequence[GroupError], catalogue: Catalogue) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.fit.calibrate import Calibrated
+from perfmodel.fit.calibrate import PRIOR_STAYS, Calibrated
 from perfmodel.fit.suggest import Suggestion
 from perfmodel.specs.calibration import Calibration, Coef
 from perfmodel.units import time_text
@@ -23,7 +23,7 @@ _SHAPE: Final = (
 
 def _coefficients(calibration: Calibration, name: str) -> dict[str, Coef]:
     fit = calibration.kernels.get(name) or calibration.collectives.get(name)
-    if fit is None:
+    if fit is None or PRIOR_STAYS in calibration.fits[name].remarks:
         return {}
     fitted = calibration.fits[name].parameters
     return {p: coef for p in fitted if isinstance(coef := getattr(fit, p, None), Coef)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -20,6 +20,7 @@ from perfmodel.specs.figures import Spec
 from perfmodel.specs.step_scatter import StepScatter
 
 __all__ = [
+    "LARGEST_SD",
     "CalibratedDevice",
     "Calibration",
     "Coef",
@@ -32,11 +33,15 @@ __all__ = [
 ]
 
 
+LARGEST_SD: Final = 3.0
+"""A relative standard deviation beyond says nothing more."""
+
+
 class Coef(Spec):
     """One number: its value, its relative standard deviation (or absolute error, fitted), and where it comes from."""
 
     value: float
-    rel_sd: Annotated[float, Field(ge=0, le=3)] = 0.0
+    rel_sd: Annotated[float, Field(ge=0, le=LARGEST_SD)] = 0.0
     source: str = ""
     note: str = ""
 
@@ -56,8 +61,12 @@ class KernelFit(Spec):
 
     `knee` is the exponent q of the soft maximum; without it the maximum is hard. `chain_s` is the time of one link of
     the serial chain whose length is the work's `depth`. `pad_tokens` are tokens that an attention kernel works on
-    beside the asked ones, `min_rows` the least number of rows that the matrix engine works on. `scatter` is the
-    relative scatter of measured times around the law.
+    beside the asked ones, `min_rows` the least number of rows that the matrix engine works on. `cache_speedup` is how
+    many times as fast as main memory the last cache feeds a kernel whose operands, just written, fit into it.
+    `quantise_frac` is the share of the bandwidth that the kernel reaches which scales activations before the multiply;
+    without it their bytes count as the multiply's own. `grouped_start_s` is what decode attention takes longer to start
+    where query heads share KV heads: another kernel. `scatter` is the relative scatter of measured times around the
+    law.
     """
 
     launch_s: Coef
@@ -67,19 +76,34 @@ class KernelFit(Spec):
     chain_s: Coef | None = None
     pad_tokens: Coef | None = None
     min_rows: Coef | None = None
+    cache_speedup: Coef | None = None
+    quantise_frac: Share | None = None
+    grouped_start_s: Coef | None = None
     scatter: Coef | None = None
 
 
 class CollectiveFit(Spec):
     """Coefficients of collectives: start-up beside the fabric's latency per step, and share of nominal bandwidth.
 
-    `peer_s` is what each further rank adds to the start-up. `knee` is the exponent q < 1 of the q-norm of start-up and
-    transfer: messages of middling size take longer than the sum (protocols change, pipelines fill). Without: the sum.
+    `knee` is the exponent q < 1 of the q-norm of start-up and transfer: messages of middling size take longer than the
+    sum (protocols change, pipelines fill). Without: the sum. Three forms:
+
+    textbook (neither `hop_s` nor `one_shot_frac`): the best of all algorithms that the fabric allows.
+    ring library such as NCCL (`hop_s`, the time of each step of the ring): the ring alone, in-switch addition with a
+    share of its own (`switch_frac`); among n ranks the transfer takes 1 + 2 pair_excess / n times as long, since few
+    peers leave channels idle.
+    direct kernels of an engine (`one_shot_frac`): an all-reduce in one shot, or in two with `second_shot_s` between
+    them, whichever is quicker; `peer_s` is what each further rank adds to the start-up.
     """
 
     start_s: Coef
     bandwidth_frac: Share
     peer_s: Coef | None = None
+    hop_s: Coef | None = None
+    pair_excess: Coef | None = None
+    switch_frac: Share | None = None
+    one_shot_frac: Share | None = None
+    second_shot_s: Coef | None = None
     knee: Coef | None = None
     scatter: Coef | None = None
 
@@ -102,6 +126,8 @@ class FitRecord(Spec):
     n_groups: Annotated[int, Field(ge=1)]
     left_out_median_frac: float
     left_out_p90_frac: float
+    left_out_covered_frac: float | None = None
+    """Share of the rows left out that lie in an 80 % band whose width comes from the other rows."""
     data_sha256: str
     ranges: dict[str, tuple[float, float]] = Field(default_factory=dict)
     parameters: tuple[str, ...] = ()
@@ -200,6 +226,9 @@ class KernelCoefficients:
     knee: float | None
     pad_tokens: float
     min_rows: float
+    cache_speedup: Coefficient | None
+    quantise: Coefficient | None
+    grouped_start: Coefficient | None
     scatter: float
 
 
@@ -209,6 +238,11 @@ class CollectiveCoefficients(NamedTuple):
     start: Coefficient
     bandwidth: Coefficient
     peer: Coefficient | None
+    hop: Coefficient | None
+    pair_excess: float
+    switch: Coefficient | None
+    one_shot: Coefficient | None
+    second_shot: Coefficient | None
     knee: float | None
     scatter: float
 
@@ -251,6 +285,9 @@ class CalibratedDevice:
                     fit.knee.value if fit.knee else None,
                     fit.pad_tokens.value if fit.pad_tokens else 0.0,
                     fit.min_rows.value if fit.min_rows else 0.0,
+                    self._named(f"{key}.cache", fit.cache_speedup) if fit.cache_speedup else None,
+                    self._named(f"{key}.quantise", fit.quantise_frac) if fit.quantise_frac else None,
+                    self._named(f"{key}.grouped", fit.grouped_start_s) if fit.grouped_start_s else None,
                     fit.scatter.value if fit.scatter else 0.0,
                 )
         raise CalibrationError(
@@ -266,6 +303,11 @@ class CalibratedDevice:
             self._named(f"{name}.start", fit.start_s),
             self._named(f"{name}.bandwidth", fit.bandwidth_frac),
             self._named(f"{name}.peer", fit.peer_s) if fit.peer_s else None,
+            self._named(f"{name}.hop", fit.hop_s) if fit.hop_s else None,
+            fit.pair_excess.value if fit.pair_excess else 0.0,
+            self._named(f"{name}.switch", fit.switch_frac) if fit.switch_frac else None,
+            self._named(f"{name}.one_shot", fit.one_shot_frac) if fit.one_shot_frac else None,
+            self._named(f"{name}.second_shot", fit.second_shot_s) if fit.second_shot_s else None,
             fit.knee.value if fit.knee else None,
             fit.scatter.value if fit.scatter else 0.0,
         )

@@ -2,8 +2,8 @@
 
 Homes, first match wins: folders given by the caller, the user's data folder, and what perfmodel ships. Each home has
 `hardware/` (devices and systems), `hardware/allocators/`, `hardware/cores/`, `hardware/runtimes/`,
-`hardware/calibration/`, `hardware/scheduling/`, `models/` and `models/quantization/`. A file's own name is its
-canonical name; other spellings stand in its `names`.
+`hardware/calibration/`, `hardware/rules/`, `hardware/scheduling/`, `models/` and `models/quantization/`. A file's own
+name is its canonical name; other spellings stand in its `names`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from perfmodel.specs.hf.files import config_from_path
 from perfmodel.specs.hf_config import model_from_config
 from perfmodel.specs.model import FixedWork, Model
 from perfmodel.specs.quantization import Scheme, scheme_by_name
+from perfmodel.specs.rules import FittingRules, UsualValues
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.scheduling import SchedulingClass
 from perfmodel.specs.system import System
 
 __all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
 
-Kind = Literal["hardware", "core", "runtime", "calibration", "model", "scheme", "scheduling", "allocator"]
+Kind = Literal["hardware", "core", "runtime", "calibration", "rules", "model", "scheme", "scheduling", "allocator"]
 
 _FOLDERS: Final[dict[Kind, str]] = {
     "hardware": "hardware",
     "core": "hardware/cores",
     "runtime": "hardware/runtimes",
     "calibration": "hardware/calibration",
+    "rules": "hardware/rules",
     "model": "models",
     "scheme": "models/quantization",
     "scheduling": "hardware/scheduling",
@@ -50,6 +52,7 @@ _WORDS: Final[dict[Kind, str]] = {
     "core": "class of cores",
     "runtime": "runtime",
     "calibration": "calibration",
+    "rules": "rules file",
     "model": "model",
     "scheme": "quantisation",
     "scheduling": "scheduling",
@@ -287,6 +290,14 @@ class Catalogue:
         tails = dict.fromkeys(("", f"--{engine}", f"--{runtime or engine}"))
         wanted = (f"{device}{tail}" for device in dict.fromkeys(d.name for d in devices) for tail in tails)
         return self.calibration("prior").with_fits(self.calibration(fit) for fit in wanted if fit in known)
+
+    def fitting_rules(self) -> FittingRules:
+        """Return what fits know before they see a row."""
+        return read_spec(FittingRules, self.path("rules", "fitting"))
+
+    def usual_values(self) -> UsualValues:
+        """Return the rules of thumb for what device files and questions leave open."""
+        return read_spec(UsualValues, self.path("rules", "usual"))
 
     def scheme(self, name: str) -> Scheme:
         """Return a quantisation scheme by name, alias or derived name such as awq-int4-g64."""

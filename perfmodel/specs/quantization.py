@@ -30,7 +30,9 @@ __all__ = [
 
 WeightDtype = Literal["fp32", "16bit", "fp8", "int8", "int4", "fp4", "nf4", "mixed"]
 Compute = Literal["fp32", "16bit", "fp8", "int8", "fp4", "int4"]
-Kernel = Literal["fp32", "16bit", "fp8", "int8", "fp4", "int4", "weight_only_int8", "weight_only_int4"]
+Kernel = Literal[
+    "fp32", "16bit", "fp8", "fp8/block", "fp8/mxfp4", "int8", "fp4", "int4", "weight_only_int8", "weight_only_int4"
+]
 Part = Literal[
     "embed", "lm_head", "attention", "norm", "dense_mlp", "router", "experts", "shared_experts", "other", "vision"
 ]

@@ -9,7 +9,7 @@ from perfmodel.errors import InfeasibleError
 from perfmodel.estimate import Bound, Estimate, band_factor, bound_shares, ceiling, combined_exposure, exposure, spread
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.quantization import Scheme
-from perfmodel.step.energy import ENERGY_REL_SD, datasheet_s, power_w
+from perfmodel.step.energy import datasheet_s, power_w
 from perfmodel.step.question import Case, Workload
 from perfmodel.step.request import RequestEstimate, decode_pass, prefill_slice, request_estimate
 from perfmodel.step.step import Engine
@@ -179,7 +179,7 @@ def _figures(case: Case, engine: Engine, r: RequestEstimate) -> dict[str, Figure
     }
     energy = _energy_j_per_token(case, r, (mfu, prefill_mbu), (decode_mfu, mbu))
     if energy is not None:
-        figures["energy_j_per_output_token"] = Figure.of(energy, (ENERGY_REL_SD**2 + e2e_sd**2) ** 0.5)
+        figures["energy_j_per_output_token"] = Figure.of(energy, (case.usual.energy_rel_sd.value**2 + e2e_sd**2) ** 0.5)
     return figures
 
 
@@ -198,10 +198,10 @@ def _energy_j_per_token(
 ) -> float | None:
     layout = case.setup.layout
     decode_s = float(r.e2e.value) - float(r.ttft.value)
-    joules = 0.0
+    joules, idle = 0.0, case.usual.idle_power_frac.value
     for stage in range(layout.pp):
         for (mfu, mbu), busy_s in ((prefill, float(r.ttft.value)), (decode, decode_s)):
-            watts = power_w(case.setup.device_of_stage(stage), mfu_frac=mfu, mbu_frac=mbu)
+            watts = power_w(case.setup.device_of_stage(stage), mfu_frac=mfu, mbu_frac=mbu, idle_power_frac=idle)
             if watts is None:
                 return None
             joules += float(watts) * busy_s * layout.tp * layout.dp

@@ -1,34 +1,28 @@
-"""Power and energy: between idle and board power by utilisation. A first approximation with a wide band."""
+"""Power: between idle and board power by utilisation. A first approximation with a wide band (`energy_rel_sd`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from perfmodel.estimate import Num, larger, smaller
 from perfmodel.specs.device import Device
 from perfmodel.step.step import Engine, StagePrices
 from perfmodel.work.kernel import Slice, Work
 
-__all__ = ["ENERGY_REL_SD", "datasheet_s", "power_w"]
-
-ENERGY_REL_SD: Final = 0.25
-"""Relative standard deviation of the linear power model against board measurements under load (rule of thumb)."""
-
-USUAL_IDLE_FRAC: Final = 0.2
-"""Idle over board power where a device file states no idle power: 0.1 to 0.3 over the devices that state both."""
+__all__ = ["datasheet_s", "power_w"]
 
 
-def power_w(device: Device, *, mfu_frac: Num, mbu_frac: Num) -> Num | None:
+def power_w(device: Device, *, mfu_frac: Num, mbu_frac: Num, idle_power_frac: float) -> Num | None:
     """Return the mean power of one device, watt; None where the file states no board power.
 
-    idle + (tdp - idle) x utilisation, with the larger of MFU and MBU as utilisation. Source: the linear power model of
-    Barroso and Hoelzle; real boards lie above it in the middle.
+    idle + (tdp - idle) x utilisation, with the larger of MFU and MBU as utilisation; idle is `idle_power_frac` of the
+    board power where the file states none. Source: the linear power model of Barroso and Hoelzle; real boards lie above
+    it in the middle.
     """
     if device.power.tdp is None:
         return None
     tdp = device.power.tdp.value
-    idle = device.power.idle.value if device.power.idle else USUAL_IDLE_FRAC * tdp
+    idle = device.power.idle.value if device.power.idle else idle_power_frac * tdp
     return idle + (tdp - idle) * smaller(larger(mfu_frac, mbu_frac), 1.0)
 
 

@@ -17,6 +17,7 @@ from perfmodel.specs.deployment import Deployment
 from perfmodel.specs.device import Device
 from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import MoeFfn
+from perfmodel.specs.rules import UsualValues
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.setup import KV_ELEMENT_BYTES, Setup, Speculation
 from perfmodel.specs.system import System
@@ -48,8 +49,6 @@ _LOADERS: Final[Mapping[str, str]] = {
     "ascend": "w8a8-ascend",
 }
 """Values of an engine's --quantization that name a loader, with the scheme of most checkpoints that it loads."""
-_USUAL_ACCEPTANCE: Final = 0.7
-"""Probability that a drafted token is accepted where none is stated: typical of one MTP module (DeepSeek-V3 report)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +93,7 @@ class Case:
     n_replicas: int
     assumed: tuple[str, ...]
     warnings: tuple[str, ...]
+    usual: UsualValues
 
     @property
     def engine(self) -> Engine:
@@ -116,6 +116,7 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
     names = (name, *stated.model_names) if question.model is None else (name,)
     choice = _first_known(catalogue, names)
     hardware = [catalogue.hardware(part) for part in question.hardware.split(",")]
+    usual = catalogue.usual_values()
     runtime = _runtime(catalogue, question, hardware[0].device, assumed)
     is_moe = any(isinstance(layer.ffn, MoeFfn) for layer in choice.model.layers)
     layout, n_replicas = _layout(question, hardware, is_moe, assumed)
@@ -130,7 +131,7 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
         system=system,
         dtype=stated.dtype or "auto",
         kv_dtype=stated.kv_cache_dtype or "auto",
-        speculation=_speculation(question, assumed),
+        speculation=_speculation(question, usual, assumed),
         offload_bytes=(stated.cpu_offload_gib or 0.0) * GIB,
     ).resolved()
     workload = _workload(question, choice.model.max_position_tokens, assumed)
@@ -143,7 +144,7 @@ def case_of(catalogue: Catalogue, question: Question) -> Case:
     )
     engine, version = setup.runtime.engine, setup.runtime.name
     calibration = catalogue.calibration_for(question.calibration, setup.devices, engine, version)
-    return Case(setup, calibration, workload, memory, n_replicas, (*assumed, *setup.assumed), warnings)
+    return Case(setup, calibration, workload, memory, n_replicas, (*assumed, *setup.assumed), warnings, usual)
 
 
 def _scheme_name(stated: str | None, own: str, assumed: list[str]) -> str:
@@ -249,7 +250,7 @@ def _system(catalogue: Catalogue, hardware: list[Hardware], n_devices: int, assu
     return system
 
 
-def _speculation(question: Question, assumed: list[str]) -> Speculation | None:
+def _speculation(question: Question, usual: UsualValues, assumed: list[str]) -> Speculation | None:
     n_draft = question.deployment.speculative_tokens
     if not n_draft:
         if question.acceptance_length is not None:
@@ -257,7 +258,7 @@ def _speculation(question: Question, assumed: list[str]) -> Speculation | None:
         return None
     length = question.acceptance_length
     if length is None:
-        p = _USUAL_ACCEPTANCE
+        p = usual.draft_acceptance_frac.value
         length = (1 - p ** (n_draft + 1)) / (1 - p)
         assumed.append(f"acceptance length {length:.2f} ({p:g} of drafted tokens accepted, one after the other)")
     return Speculation(n_draft, length)

@@ -85,7 +85,7 @@ def _with_host(catalogue: Catalogue, runtime: Runtime, values: Mapping[str, floa
         }
     )
     excess = {name.removeprefix(_MEMORY): value for name, value in values.items() if name.startswith(_MEMORY)}
-    return HeldCatalogue(catalogue.homes, {runtime.name: changed}, lambda found: _with_memory(found, excess))
+    return HeldCatalogue.over(catalogue, {runtime.name: changed}, lambda found: _with_memory(found, excess))
 
 
 def _with_memory(calibration: Calibration, excess: Mapping[str, float]) -> Calibration:

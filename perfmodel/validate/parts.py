@@ -93,7 +93,20 @@ class HeldCatalogue(Catalogue):
         """Take the homes, runtimes that stand in for those of the files, and what is changed in each calibration."""
         super().__init__(homes)
         object.__setattr__(self, "_adjusted", adjusted)
+        object.__setattr__(self, "_runtimes", dict(runtimes or {}))
         object.__setattr__(self, "_held", {("runtime", name): runtime for name, runtime in (runtimes or {}).items()})
+
+    @classmethod
+    def over(
+        cls, catalogue: Catalogue, runtimes: Mapping[str, Runtime], adjusted: Callable[[Calibration], Calibration]
+    ) -> HeldCatalogue:
+        """Return a catalogue with further runtimes and a further change of each calibration, after those it has."""
+        if not isinstance(catalogue, HeldCatalogue):
+            return cls(catalogue.homes, runtimes, adjusted)
+        before: Callable[[Calibration], Calibration] | None = catalogue._adjusted  # type: ignore[attr-defined]
+        held: Mapping[str, Runtime] = catalogue._runtimes  # type: ignore[attr-defined]
+        both = adjusted if before is None else lambda found: adjusted(before(found))
+        return cls(catalogue.homes, {**held, **runtimes}, both)
 
     def _once(self, key: tuple[Any, ...], read: Callable[[], T]) -> T:
         held: dict[tuple[Any, ...], Any] = self._held  # type: ignore[attr-defined]

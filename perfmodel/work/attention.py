@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from perfmodel.estimate import Num, log2, smaller
+from perfmodel.estimate import Num, above, log2, smaller
 from perfmodel.specs.model import CompressedAttention, Indexer, LatentAttention, LinearAttention, SoftmaxAttention
 from perfmodel.specs.setup import Setup
 from perfmodel.work.kernel import Slice, Work, mean_clipped
@@ -95,6 +95,7 @@ class SoftmaxCore:
                 kv_bytes=s.kv_tokens(cap) * token_bytes,
                 io_bytes=io,
                 n_launches=1.0 if self.flash else 2.0,
+                is_grouped=above(self.n_heads / self.n_kv_heads, 1.0) if s.phase == "decode" else None,
                 effort=effort if s.phase == "prefill" else 1.0,
             ),
             s,

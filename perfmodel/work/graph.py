@@ -202,7 +202,7 @@ def _stage(setup: Setup, index: int, start: int, stop: int) -> StageBlueprint:
         index=index,
         layers=tuple((_layer(layer, setup), n) for layer, n in model.layer_counts(start, stop)),
         embedding=Elementwise("embed_tokens", 2.0 * d * element) if start == 0 else None,
-        final_norm=Elementwise("final_norm", 2.0 * d * element, 4.0 * d) if is_last else None,
+        final_norm=Elementwise("final_norm", 2.0 * d * element, 6.0 * d, family="norm") if is_last else None,
         head=matmul_of(head_tensor(model), setup) if is_last else None,
         sampling=Elementwise("sampling", model.vocab_size * (element + 8.0), 5.0 * model.vocab_size, 3.0)
         if is_last
@@ -282,8 +282,8 @@ def _absorbed(expansion: Matmul, attention: Attention, setup: Setup) -> Matmul:
 def _norm(setup: Setup, n_norms: float) -> Elementwise:
     d, element = setup.model.d_model, setup.element_bytes
     if "add_norm" in setup.runtime.fused:
-        return Elementwise("add_norm", (2.0 + 2.0 * n_norms) * d * element, 6.0 * d * n_norms, n_norms)
-    return Elementwise("add_norm", (3.0 + 4.0 * n_norms) * d * element, 6.0 * d * n_norms, 1.0 + 4.0 * n_norms)
+        return Elementwise("add_norm", (2.0 + 2.0 * n_norms) * d * element, 6.0 * d * n_norms, n_norms, "norm")
+    return Elementwise("add_norm", (3.0 + 4.0 * n_norms) * d * element, 6.0 * d * n_norms, 1.0 + 4.0 * n_norms, "norm")
 
 
 def _rope_kv_write(attention: object, setup: Setup) -> Elementwise:
@@ -297,7 +297,7 @@ def _rope_kv_write(attention: object, setup: Setup) -> Elementwise:
     else:
         width = 2.0 * getattr(attention, "n_value_heads", 0) * getattr(attention, "d_value", 0) / tp
     n_launches = 1.0 if "rope_kv_write" in setup.runtime.fused else 5.0
-    return Elementwise("rope_kv_write", 2.0 * width * element, 3.0 * width, n_launches)
+    return Elementwise("rope_kv_write", 2.0 * width * element, 3.0 * width, n_launches, "rope")
 
 
 def _activation(layer: Layer, setup: Setup) -> Elementwise:
@@ -306,4 +306,5 @@ def _activation(layer: Layer, setup: Setup) -> Elementwise:
     inputs = 2.0 if ffn.gated else 1.0
     n_launches = 1.0 if "activation" in setup.runtime.fused else 1.0 + float(ffn.gated)
     extra = 0.0 if "activation" in setup.runtime.fused else 2.0
-    return Elementwise("activation", (inputs + 1.0 + extra) * width * setup.element_bytes, 6.0 * width, n_launches)
+    n_bytes = (inputs + 1.0 + extra) * width * setup.element_bytes
+    return Elementwise("activation", n_bytes, 6.0 * width, n_launches, "activation")

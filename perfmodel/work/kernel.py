@@ -22,6 +22,8 @@ class Work(NamedTuple):
     log2(1 + context / 128) of decode attention. `flop_per_pad` and `bytes_per_pad` are what one more token for each
     query (prefill attention) or sequence (decode attention) would add: kernels work on whole tiles. `unit_flop_per_row`
     is what one row of the longest unit of work costs: a unit (a tile of rows) runs on one core, however many are idle.
+    `quantise_bytes` are read and written by a kernel of its own that scales activations before the multiply.
+    `is_grouped` is 1 where several query heads share a KV head in decode, 0 where each has its own.
     `effort` is what a flop costs against one of the usual shape of the class (exponentials beside narrow heads).
     """
 
@@ -39,13 +41,15 @@ class Work(NamedTuple):
     flop_per_pad: Num | None = None
     bytes_per_pad: Num | None = None
     unit_flop_per_row: Num | None = None
+    quantise_bytes: Num | None = None
+    is_grouped: Num | None = None
     effort: Num = 1.0
 
     @property
     def n_bytes(self) -> Num:
         """All bytes that main memory moves."""
         result: Num = 0.0
-        for n_bytes in (self.weight_bytes, self.kv_bytes, self.io_bytes):
+        for n_bytes in (self.weight_bytes, self.kv_bytes, self.io_bytes, self.quantise_bytes):
             if n_bytes is not None:
                 result = result + n_bytes
         return result

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from perfmodel.estimate import Num
 from perfmodel.specs.setup import Setup
@@ -15,14 +16,17 @@ from perfmodel.work.kernel import Work
 from perfmodel.work.storage import rank_tensor, rank_tensor_bytes
 from perfmodel.work.tensors import Tensor
 
-__all__ = ["Matmul", "fused", "matmul_of", "ranked"]
+__all__ = ["QUANTISED_SHARE", "Matmul", "fused", "matmul_of", "ranked"]
+
+QUANTISED_SHARE: Final = 1.5
+"""Bytes that scaling moves over the bytes of its input: each pair read, one byte written that the multiply reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
     """What of a matmul does not depend on the number of rows.
 
-    `quantise_bytes_per_row`: activations that are read, quantised and written before the kernel runs.
+    `quantise_bytes_per_row`: input of 16 bits that is read, scaled to 8 and written before the kernel runs.
     """
 
     name: str
@@ -43,10 +47,13 @@ class Matmul:
             self.dtype,
             flop=rows * self.flop_per_row,
             weight_bytes=self.weight_bytes,
-            io_bytes=rows * (self.io_bytes_per_row + self.quantise_bytes_per_row),
+            io_bytes=rows * (self.io_bytes_per_row + (1.0 - QUANTISED_SHARE) * self.quantise_bytes_per_row),
             n_launches=self.n_launches,
             rows=rows,
             depth=self.depth,
+            quantise_bytes=rows * (QUANTISED_SHARE * self.quantise_bytes_per_row)
+            if self.quantise_bytes_per_row
+            else None,
         )
 
 

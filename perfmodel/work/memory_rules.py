@@ -36,7 +36,8 @@ __all__ = [
 ]
 
 _GATED_COPIES: Final = 3.0
-"""MLP widths that a gated block holds at once (gate, up, product), which `ffn_copies` counts; a plain one has two."""
+"""Tensors that a gated block holds at once (gate, up, product): what `ffn_copies` is stated for. A plain one has two.
+A count that follows from the block, not a measured figure."""
 
 
 @dataclass(frozen=True, slots=True)

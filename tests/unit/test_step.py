@@ -13,7 +13,7 @@ from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.device import Device
 from perfmodel.specs.layout import Layout
 from perfmodel.specs.setup import Speculation
-from perfmodel.step.energy import USUAL_IDLE_FRAC, power_w
+from perfmodel.step.energy import power_w
 from perfmodel.step.request import RequestEstimate, decode_slice, prefill_slice, request_estimate
 from perfmodel.step.step import Engine
 from perfmodel.work.kernel import Slice
@@ -221,19 +221,19 @@ def test_physics_alone_has_no_host_and_no_latency(engine_of: EngineOf) -> None:
 
 def test_power_lies_between_idle_and_board_power(catalogue: Catalogue) -> None:
     device = catalogue.device("a100-80gb-sxm")
-    tdp = device.power.tdp
+    tdp, idle_frac = device.power.tdp, catalogue.usual_values().idle_power_frac.value
     assert tdp is not None
-    idle = device.power.idle.value if device.power.idle else USUAL_IDLE_FRAC * tdp.value
-    assert power_w(device, mfu_frac=0.0, mbu_frac=0.0) == idle
-    assert power_w(device, mfu_frac=0.1, mbu_frac=1.0) == tdp.value
-    assert power_w(device, mfu_frac=2.0, mbu_frac=0.0) == tdp.value
-    half = power_w(device, mfu_frac=0.5, mbu_frac=0.2)
+    idle = device.power.idle.value if device.power.idle else idle_frac * tdp.value
+    assert power_w(device, mfu_frac=0.0, mbu_frac=0.0, idle_power_frac=idle_frac) == idle
+    assert power_w(device, mfu_frac=0.1, mbu_frac=1.0, idle_power_frac=idle_frac) == tdp.value
+    assert power_w(device, mfu_frac=2.0, mbu_frac=0.0, idle_power_frac=idle_frac) == tdp.value
+    half = power_w(device, mfu_frac=0.5, mbu_frac=0.2, idle_power_frac=idle_frac)
     assert half == pytest.approx((idle + tdp.value) / 2)
-    rows = np.asarray(power_w(device, mfu_frac=np.linspace(0, 1, 11), mbu_frac=0.3))
+    rows = np.asarray(power_w(device, mfu_frac=np.linspace(0, 1, 11), mbu_frac=0.3, idle_power_frac=idle_frac))
     assert np.all(np.diff(rows) >= 0)
 
 
 def test_power_is_unknown_where_no_board_power_is_stated(catalogue: Catalogue) -> None:
     device = catalogue.device("a100-80gb-sxm")
     bare: Device = device.model_copy(update={"power": device.power.model_copy(update={"tdp": None})})
-    assert power_w(bare, mfu_frac=0.5, mbu_frac=0.5) is None
+    assert power_w(bare, mfu_frac=0.5, mbu_frac=0.5, idle_power_frac=0.2) is None

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from perfmodel.fit.calibrate import Calibrated, calibration_from
+from perfmodel.fit.calibrate import PRIOR_STAYS, Calibrated, base_of, calibration_from
 from perfmodel.measure.csv_io import read_table
 from perfmodel.measure.table import Table
 from perfmodel.specs.calibration import Coef, CollectiveFit, FitRecord, KernelFit
@@ -61,7 +61,10 @@ def test_tables_reproduce_the_file(device: str, engine: str) -> None:
     fits: dict[str, KernelFit | CollectiveFit] = {k.kernel: k.fit for k in anew_made.kernels}
     fits |= {link.kind: link.fit for link in anew_made.collectives}
     anew = coefficients(fits, made.fits)
-    for name, coef in coefficients({**shipped.kernels, **shipped.collectives}, shipped.fits).items():
+    used = {name: record for name, record in shipped.fits.items() if PRIOR_STAYS not in record.remarks}
+    whole: dict[str, KernelFit | CollectiveFit] = {**shipped.kernels, **shipped.collectives}
+    fitted = {name: fit for name, fit in whole.items() if name in used}
+    for name, coef in coefficients(fitted, used).items():
         allowed = max(MAY_DEVIATE, 0.01 * coef.rel_sd)
         assert abs(anew[name].value / coef.value - 1.0) <= allowed, name
         assert anew[name].rel_sd == pytest.approx(coef.rel_sd, rel=0.01), name
@@ -90,13 +93,26 @@ def test_bands_cover_what_was_left_out() -> None:
         assert 0.7 <= share <= 0.9, (kind, share)
 
 
-def test_a_used_fit_is_sane() -> None:
+def test_the_prior_stays_only_where_it_is_nearer() -> None:
+    """A fit that misses rows left out by more than the prior does is not used; the record says which it was."""
     for device, engine in fitted_names():
         shipped = CATALOGUE.calibration(f"{device}--{engine}" if engine else device)
+        prior = CATALOGUE.calibration("prior")
         for name, record in shipped.fits.items():
-            used = name in shipped.kernels or name in shipped.collectives
-            assert used == (record.left_out_p90_frac <= 0.6), (shipped.name, name)
-            assert used or any("not used" in remark for remark in record.remarks)
+            stays = PRIOR_STAYS in record.remarks
+            if name in shipped.kernels:
+                kept = shipped.kernels[name].launch_s == base_of(prior, name, CATALOGUE.device(device)).launch_s
+                assert kept == stays, (shipped.name, name)
+            else:
+                assert not stays
+                assert name in shipped.collectives
+    used = [
+        record
+        for device, engine in fitted_names()
+        for record in CATALOGUE.calibration(f"{device}--{engine}" if engine else device).fits.values()
+        if PRIOR_STAYS not in record.remarks
+    ]
+    assert len(used) > 100
 
 
 def test_measurements_stay_small_and_name_their_source() -> None:

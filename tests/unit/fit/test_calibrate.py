@@ -92,7 +92,9 @@ def test_an_unwritable_place_is_named(calibration: Calibration, tmp_path: Path) 
 
 
 def test_a_transfer_is_wider(calibration: Calibration, catalogue: Catalogue) -> None:
-    other = transferred(calibration, catalogue.device("ascend-910b4"), why="fewer cores")
+    other = transferred(
+        calibration, catalogue.device("ascend-910b4"), catalogue.fitting_rules().transfer, why="fewer cores"
+    )
     assert "transferred from ascend-910b2" in other.title
     assert not other.fits
     for name, fit in other.kernels.items():
@@ -148,7 +150,7 @@ def test_mistakes_of_the_command(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 def test_suggestions_tell_something(catalogue: Catalogue, capsys: pytest.CaptureFixture[str]) -> None:
     device = catalogue.device("l40s")
-    listed = suggestions(device, catalogue.calibration("prior"))
+    listed = suggestions(device, catalogue.calibration("prior"), catalogue.fitting_rules())
     assert len(listed) == 8
     assert all(one.sd_after < one.sd_before for one in listed)
     assert len({one.kernel for one in listed}) >= 3

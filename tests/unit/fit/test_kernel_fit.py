@@ -21,7 +21,7 @@ from perfmodel.specs.catalogue import Catalogue, builtin_home
 from perfmodel.specs.device import Device
 
 CATALOGUE = Catalogue((builtin_home(),))
-PRIOR = CATALOGUE.calibration("prior")
+PRIOR, RULES = CATALOGUE.calibration("prior"), CATALOGUE.fitting_rules()
 DEVICE = CATALOGUE.device("a100-80gb-sxm")
 BASE = Row(device=DEVICE.name, runtime="kernel", compute_dtype="bf16", metric="time_s", value=1.0, source="made here")
 
@@ -63,7 +63,7 @@ def timed(rows: OperatorRows, times: NDArray[np.float64], noise: float = 0.0) ->
 def test_recovers_a_matmul() -> None:
     rows = matmul_rows()
     exact = timed(rows, predicted_times(DEVICE, rows.kernel, MATMUL, rows.work))
-    made = fitted_kernel(DEVICE, exact, base_of(PRIOR, rows.kernel, DEVICE), source="made")
+    made = fitted_kernel(DEVICE, exact, base_of(PRIOR, rows.kernel, DEVICE), RULES, source="made")
     for name in ("launch_s", "compute_frac", "memory_frac", "knee", "chain_s"):
         assert getattr(made.fit, name).value == pytest.approx(getattr(MATMUL, name).value, rel=0.05), name
     assert made.record.left_out_p90_frac < 0.01
@@ -73,7 +73,7 @@ def test_recovers_a_matmul() -> None:
 def test_standard_errors_hold_the_truth() -> None:
     rows = matmul_rows()
     noisy = timed(rows, predicted_times(DEVICE, rows.kernel, MATMUL, rows.work), 0.05)
-    made = fitted_kernel(DEVICE, noisy, base_of(PRIOR, rows.kernel, DEVICE), source="made")
+    made = fitted_kernel(DEVICE, noisy, base_of(PRIOR, rows.kernel, DEVICE), RULES, source="made")
     for name in ("launch_s", "compute_frac", "memory_frac"):
         coef, truth = getattr(made.fit, name), getattr(MATMUL, name).value
         assert 0 < coef.rel_sd < 0.2
@@ -86,7 +86,7 @@ def test_standard_errors_hold_the_truth() -> None:
 def test_a_replay_from_l2_does_not_spoil_the_bandwidth() -> None:
     rows = decode_rows()
     warm = predicted_times(DEVICE, rows.kernel, DECODE, _replayed(DEVICE, rows.work, 3.0))
-    made = fitted_kernel(DEVICE, timed(rows, warm), base_of(PRIOR, rows.kernel, DEVICE), source="made")
+    made = fitted_kernel(DEVICE, timed(rows, warm), base_of(PRIOR, rows.kernel, DEVICE), RULES, source="made")
     assert made.fit.memory_frac.value == pytest.approx(0.9, rel=0.03)
     assert "replay" in made.record.parameters
     assert any("within L2" in remark for remark in made.record.remarks)
@@ -97,7 +97,7 @@ def test_what_rows_cannot_tell_stays_at_the_prior() -> None:
     few = rows.selected(rows.work.rows == 1.0)  # type: ignore[arg-type]
     exact = timed(few, predicted_times(DEVICE, few.kernel, MATMUL, few.work))
     base = base_of(PRIOR, few.kernel, DEVICE)
-    made = fitted_kernel(DEVICE, exact, base, source="made", leave_out=False)
+    made = fitted_kernel(DEVICE, exact, base, RULES, source="made", leave_out=False)
     assert made.fit.compute_frac.value == pytest.approx(base.compute_frac.value, rel=0.05)
     assert any(remark.startswith("compute_frac stays near the prior") for remark in made.record.remarks)
 
@@ -105,7 +105,7 @@ def test_what_rows_cannot_tell_stays_at_the_prior() -> None:
 def test_too_few_rows_are_refused() -> None:
     rows = matmul_rows()
     with pytest.raises(FitError, match="too few rows"):
-        fitted_kernel(DEVICE, rows.selected(np.arange(len(rows.time_s)) < 5), MATMUL, source="made")
+        fitted_kernel(DEVICE, rows.selected(np.arange(len(rows.time_s)) < 5), MATMUL, RULES, source="made")
 
 
 def test_ten_thousand_rows_take_seconds() -> None:
@@ -113,7 +113,7 @@ def test_ten_thousand_rows_take_seconds() -> None:
     assert len(rows.time_s) > 9_900
     noisy = timed(rows, predicted_times(DEVICE, rows.kernel, MATMUL, rows.work), 0.05)
     begun = time.perf_counter()
-    fitted_kernel(DEVICE, noisy, base_of(PRIOR, rows.kernel, DEVICE), source="made")
+    fitted_kernel(DEVICE, noisy, base_of(PRIOR, rows.kernel, DEVICE), RULES, source="made")
     assert time.perf_counter() - begun < 5.0
 
 
