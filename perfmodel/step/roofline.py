@@ -3,7 +3,8 @@
 The roof over an operator is min(peak of its dtype and engine, intensity x main-memory bandwidth) with the nominal rates
 of the datasheet. Intensity counts every byte that main memory must move (weights, cache, activations), so caches are
 drawn for orientation and bound no operator. The predicted rate is flop over predicted time, launches included.
-A calibration that lets a kernel exceed the datasheet (some cards do) puts its point above the roof: that is shown.
+A calibration that lets a kernel exceed the datasheet (some cards do), or that feeds it from the last cache, puts its
+point above the roof of main memory: that is shown.
 Source: Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
 """
 

@@ -90,12 +90,17 @@ def test_memory_levels_are_of_the_whole_device_with_main_memory_first() -> None:
 
 
 def test_no_point_is_above_its_roof(case: tuple[Engine, Roofline]) -> None:
-    _, data = case
+    """Vector kernels whose operands fit the last cache reach its diagonal; all others that of main memory."""
+    engine, data = case
+    cache = engine.setup.device_of_stage(0).last_cache_bytes
     peaks = {(c.dtype, c.engine): c.flop_per_s for c in data.ceilings}
     for p in data.points:
         roof = min(peaks[p.dtype, p.engine], p.intensity_flop_per_byte * data.memories[0].bytes_per_s)
         assert p.bound_flop_per_s == pytest.approx(roof, rel=1e-12)
-        assert 0 < p.predicted_flop_per_s <= roof * (1 + 1e-12)
+        is_held = p.engine == "vector" and p.n_bytes / p.n_launches < 1.2 * cache
+        reached = data.memories[1 if is_held else 0].bytes_per_s
+        highest = min(peaks[p.dtype, p.engine], p.intensity_flop_per_byte * reached)
+        assert 0 < p.predicted_flop_per_s <= highest * (1 + 1e-12)
         assert p.predicted_flop_per_s * p.time_s == pytest.approx(p.flop, rel=1e-12)
 
 
