@@ -40,7 +40,7 @@ __all__ = ["KernelPrices", "cached_share"]
 COMPUTE = Law("flop / (compute_frac x peak_flop_per_s)", "roofline")
 MEMORY = Law("bytes / (memory_frac x bandwidth_bytes_per_s)", "roofline")
 QUANTISE = Law("bytes / (quantise_frac x bandwidth_bytes_per_s)")
-GROUPED = Law("is_grouped x start_s")
+GROUPED = Law("grouped_share x start_s")
 LAUNCH = Law("n_launches x launch_s")
 CHAIN = Law("depth x chain_s")
 
@@ -58,8 +58,8 @@ class _Rates:
     min_rows: float
     n_cores: float
     cached_bytes: float
-    cache_saving: float
-    cache_capacity: float
+    cache_saving_frac: float
+    cache_capacity_bytes: float
     s_per_quantised_byte: float | None
     compute: tuple[Coefficient, ...]
     memory: tuple[Coefficient, ...]
@@ -98,7 +98,7 @@ def _activation_bytes(work: Work, rates: _Rates) -> Num | None:
     return work.quantise_bytes if work.io_bytes is None else work.io_bytes + work.quantise_bytes
 
 
-def cached_share(n_bytes: Num, capacity: float) -> Num:
+def cached_share(n_bytes: Num, capacity_bytes: float) -> Num:
     """Return the share of operands of `n_bytes` found in a cache: all below 0.8 of its capacity, none above 1.2.
 
     Bytes that are not found, n_bytes x (1 - saving x share), grow with n_bytes for any saving up to 1.
@@ -106,7 +106,7 @@ def cached_share(n_bytes: Num, capacity: float) -> Num:
     >>> cached_share(0.5, 1.0), round(cached_share(1.0, 1.0), 12), cached_share(2.0, 1.0)
     (1.0, 0.5, 0.0)
     """
-    return larger(smaller(2.5 * (1.2 - n_bytes * (1.0 / capacity)), 1.0), 0.0)
+    return larger(smaller(2.5 * (1.2 - n_bytes * (1.0 / capacity_bytes)), 1.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,11 @@ class KernelPrices:
 
     def _grouped(self, work: Work, rates: _Rates) -> tuple[Estimate, ...]:
         """Return what the kernel for grouped heads takes longer to start."""
-        if work.is_grouped is None or rates.grouped is None:
+        if work.grouped_share is None or rates.grouped is None:
             return ()
         start = rates.grouped
-        inputs = (("is_grouped", work.is_grouped), ("start_s", start.value))
-        time, used = work.is_grouped * start.value, (start, *rates.scatter)
+        inputs = (("grouped_share", work.grouped_share), ("start_s", start.value))
+        time, used = work.grouped_share * start.value, (start, *rates.scatter)
         return (Estimate("grouped", time, bound=Bound.LAUNCH, law=GROUPED, inputs=inputs, coefficients=used),)
 
     def _quantised(self, work: Work, rates: _Rates) -> tuple[Estimate, ...]:
@@ -174,9 +174,9 @@ class KernelPrices:
             missed = larger(work.n_bytes - rates.cached_bytes, 0.0) * rates.s_per_byte
             return leaf("uncached", missed, bound=Bound.WEIGHT_READ, law=MEMORY, inputs=rates.memory_inputs)
         s_per_byte: Num = rates.s_per_byte
-        if rates.cache_saving > 0.0:
+        if rates.cache_saving_frac > 0.0:
             of_one = work.n_bytes * (1.0 / work.n_launches)
-            s_per_byte = s_per_byte * (1.0 - rates.cache_saving * cached_share(of_one, rates.cache_capacity))
+            s_per_byte = s_per_byte * (1.0 - rates.cache_saving_frac * cached_share(of_one, rates.cache_capacity_bytes))
         leaves = tuple(
             Estimate(
                 name,
@@ -220,8 +220,8 @@ class KernelPrices:
             min_rows=fit.min_rows,
             n_cores=spec.matrix.n_cores.value if spec.matrix is not None else 1.0,
             cached_bytes=spec.last_cache_bytes if is_bound else 0.0,
-            cache_saving=1.0 - 1.0 / cache.value if cache is not None and spec.last_cache_bytes else 0.0,
-            cache_capacity=spec.last_cache_bytes,
+            cache_saving_frac=1.0 - 1.0 / cache.value if cache is not None and spec.last_cache_bytes else 0.0,
+            cache_capacity_bytes=spec.last_cache_bytes,
             s_per_quantised_byte=1.0 / (quantise.value * bandwidth) if quantise is not None else None,
             quantise=(quantise, *scatter) if quantise is not None else (),
             grouped=fit.grouped_start,

@@ -174,7 +174,7 @@ class NetworkPrices:
                 for what, count, time in waits
             )
             start = total("start_up", (start, *added))
-        excess = 1.0 + 2.0 * fit.pair_excess / n if idle else 1.0
+        excess = 1.0 + 2.0 * fit.pair_excess_frac / n if idle else 1.0
         transfer = leaf(
             "transfer",
             n_bytes * (sent * excess / (reached * usable)),

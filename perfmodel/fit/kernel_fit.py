@@ -96,7 +96,7 @@ def prior_of(base: KernelFit, rows: OperatorRows, rules: FittingRules) -> Prior:
         names.append("chain_s")
     if work.quantise_bytes is not None:
         names.append("quantise_frac")
-    if work.is_grouped is not None and base.grouped_start_s is not None:
+    if work.grouped_share is not None and base.grouped_start_s is not None:
         names.append("grouped_start_s")
     if work.flop_per_pad is not None or work.bytes_per_pad is not None:
         names.append("pad_tokens")

@@ -239,7 +239,7 @@ class CollectiveCoefficients(NamedTuple):
     bandwidth: Coefficient
     peer: Coefficient | None
     hop: Coefficient | None
-    pair_excess: float
+    pair_excess_frac: float
     switch: Coefficient | None
     one_shot: Coefficient | None
     second_shot: Coefficient | None

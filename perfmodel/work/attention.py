@@ -95,7 +95,7 @@ class SoftmaxCore:
                 kv_bytes=s.kv_tokens(cap) * token_bytes,
                 io_bytes=io,
                 n_launches=1.0 if self.flash else 2.0,
-                is_grouped=above(self.n_heads / self.n_kv_heads, 1.0) if s.phase == "decode" else None,
+                grouped_share=above(self.n_heads / self.n_kv_heads, 1.0) if s.phase == "decode" else None,
                 effort=effort if s.phase == "prefill" else 1.0,
             ),
             s,

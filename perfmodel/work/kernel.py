@@ -23,7 +23,7 @@ class Work(NamedTuple):
     query (prefill attention) or sequence (decode attention) would add: kernels work on whole tiles. `unit_flop_per_row`
     is what one row of the longest unit of work costs: a unit (a tile of rows) runs on one core, however many are idle.
     `quantise_bytes` are read and written by a kernel of its own that scales activations before the multiply.
-    `is_grouped` is 1 where several query heads share a KV head in decode, 0 where each has its own.
+    `grouped_share` is 1 where several query heads share a KV head in decode, 0 where each has its own.
     `effort` is what a flop costs against one of the usual shape of the class (exponentials beside narrow heads).
     """
 
@@ -42,7 +42,7 @@ class Work(NamedTuple):
     bytes_per_pad: Num | None = None
     unit_flop_per_row: Num | None = None
     quantise_bytes: Num | None = None
-    is_grouped: Num | None = None
+    grouped_share: Num | None = None
     effort: Num = 1.0
 
     @property

@@ -30,6 +30,8 @@ ALLOWED = {
     "saturation": "a ratio of two times",
     "knee": "an exponent",
     "scatter": "a relative standard deviation, the word of the calibration files",
+    "centre": "its unit is that of the parameter that the rule is for",
+    "widening": "a ratio of two standard deviations",
     "first_attended": "a token's place",
     "last_attended": "a token's place",
     "token_budget": "tokens, the schedulers' word",

@@ -86,7 +86,7 @@ def test_time_never_falls_around_the_capacity(n_bytes: float, more: float, speed
 
 def test_grouped_heads_start_later(device: Device) -> None:
     alone, grouped = (
-        Work("a", "attention/decode", "bf16", kv_bytes=1e6, is_grouped=is_grouped) for is_grouped in (0.0, 1.0)
+        Work("a", "attention/decode", "bf16", kv_bytes=1e6, grouped_share=grouped_share) for grouped_share in (0.0, 1.0)
     )
     late = priced(device, grouped, grouped_start_s=5e-5).value - priced(device, alone, grouped_start_s=5e-5).value
     assert late == pytest.approx(5e-5)
