@@ -99,14 +99,14 @@ def _activation_bytes(work: Work, rates: _Rates) -> Num | None:
 
 
 def cached_share(n_bytes: Num, capacity_bytes: float) -> Num:
-    """Return the share of operands of `n_bytes` found in a cache: all below 0.8 of its capacity, none above 1.2.
+    """Return the share of operands of `n_bytes` found in a cache: all up to its capacity, none from twice on.
 
     Bytes that are not found, n_bytes x (1 - saving x share), grow with n_bytes for any saving up to 1.
 
-    >>> cached_share(0.5, 1.0), round(cached_share(1.0, 1.0), 12), cached_share(2.0, 1.0)
+    >>> cached_share(0.5, 1.0), cached_share(1.5, 1.0), cached_share(2.0, 1.0)
     (1.0, 0.5, 0.0)
     """
-    return larger(smaller(2.5 * (1.2 - n_bytes * (1.0 / capacity_bytes)), 1.0), 0.0)
+    return larger(smaller(2.0 - n_bytes * (1.0 / capacity_bytes), 1.0), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

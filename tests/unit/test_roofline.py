@@ -97,7 +97,7 @@ def test_no_point_is_above_its_roof(case: tuple[Engine, Roofline]) -> None:
     for p in data.points:
         roof = min(peaks[p.dtype, p.engine], p.intensity_flop_per_byte * data.memories[0].bytes_per_s)
         assert p.bound_flop_per_s == pytest.approx(roof, rel=1e-12)
-        is_held = p.engine == "vector" and p.n_bytes / p.n_launches < 1.2 * cache
+        is_held = p.engine == "vector" and p.n_bytes / p.n_launches < 2.0 * cache
         reached = data.memories[1 if is_held else 0].bytes_per_s
         highest = min(peaks[p.dtype, p.engine], p.intensity_flop_per_byte * reached)
         assert 0 < p.predicted_flop_per_s <= highest * (1 + 1e-12)
