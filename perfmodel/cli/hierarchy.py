@@ -69,9 +69,7 @@ def hierarchy_matmul(
     one_format(as_json=as_json, as_csv=as_csv)
     if (stated_use is None) != (stated_hit is None):
         raise SpecError("a pair is asked for", got="one of --stated-use and --stated-hit", expected="both")
-    element = _ELEMENT_BYTES.get(dtype)
-    if element is None:
-        raise SpecError("a dtype is not known", got=repr(dtype), expected=f"one of {', '.join(_ELEMENT_BYTES)}")
+    element = _element_bytes(dtype)
     rows, columns, depth = (number(name, text, low=1, high=1e9) for name, text in (("M", m), ("N", n), ("K", k)))
     shape = MatmulShape(rows, columns, depth, a_bytes=element, b_bytes=element)
     model = _cut(_hierarchy(device, calibration, catalog), order, tile, l2)
@@ -151,6 +149,46 @@ def hierarchy_gather(
     _printed(found, title, _remarks(model), n_accesses * width, {}, as_json=as_json, as_csv=as_csv)
 
 
+@hierarchy_app.command("curve")
+def hierarchy_curve(
+    device: _Device,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Picture: .png, .svg or .pdf.")] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="Of the matmuls: fp16, bf16, fp8, int8, int4, ...")] = "fp16",
+    calibration: Calibrated = "auto",
+    catalog: CatalogFolders = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Draw hit rate and use of main memory of square matmuls by size and order, and stream rates by working set.
+
+    ```
+    perfmodel hierarchy curve ascend-910b2 -o l2.png
+    perfmodel hierarchy curve h100-sxm --csv
+    ```
+    """
+    from perfmodel.report.hierarchy_plot import curve_rows
+    from perfmodel.report.output import csv_text, json_text
+    from perfmodel.report.picture import checked_picture
+
+    one_format(as_json=as_json, as_csv=as_csv)
+    checked_picture(output)
+    model, element = _hierarchy(device, calibration, catalog), _element_bytes(dtype)
+    kernel = _KERNELS.get(dtype, "matmul/16bit")
+    rows = curve_rows(model, dtype=dtype, kernel=kernel, element_bytes=element)
+    if as_json:
+        print(json_text({"rows": rows}))
+    elif as_csv:
+        print(csv_text(rows), end="")
+    if output is not None or not (as_json or as_csv):
+        from perfmodel.report.hierarchy_plot import curve_figure
+        from perfmodel.report.picture import saved_picture
+
+        name = model.prices.device.device.name
+        path = saved_picture(curve_figure(model, rows), output or Path(f"hierarchy-{name}.png"))
+        if not (as_json or as_csv):
+            print(f"wrote {path}")
+
+
 @hierarchy_app.command("validate")
 def hierarchy_validate(
     tables: Annotated[
@@ -209,6 +247,14 @@ def _cut(model: Hierarchy, order: str | None, tile: str | None, l2: str | None) 
         rows, columns = (int(number("--tile", part, low=1, high=1e6)) for part in parts)
         tiles = replace(tiles, tile_m=rows, tile_n=columns)
     return model.with_tiles(tiles if l2 is None else replace(tiles, cache_bytes=_bytes("--l2", l2)))
+
+
+def _element_bytes(dtype: str) -> float:
+    from perfmodel.errors import SpecError
+
+    if dtype not in _ELEMENT_BYTES:
+        raise SpecError("a dtype is not known", got=repr(dtype), expected=f"one of {', '.join(_ELEMENT_BYTES)}")
+    return _ELEMENT_BYTES[dtype]
 
 
 def _bytes(name: str, text: str) -> float:

@@ -170,6 +170,21 @@ def test_streams_and_gathers(run_cli: Callable[..., Any]) -> None:
     assert "skew 1" in run_cli("hierarchy", "gather", "ascend-910b2", *table, "--skew", "1").out
 
 
+def test_curves_of_a_device(run_cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Row after row a 910B2 loses its hits once a row of panels exceeds the L2; in groups it keeps nine in ten."""
+    rows = answer(run_cli, "hierarchy", "curve", "ascend-910b2")["rows"]
+    last = {row["order"]: row for row in rows if row["kind"] == "matmul" and row["n"] > 30000}
+    assert last["rows"]["l2_hit_frac"] < 0.35
+    assert last["usual"]["l2_hit_frac"] > 0.9
+    streams = {state: [r for r in rows if r.get("state") == state] for state in ("cold", "warm")}
+    faster = [w["time_s"] < c["time_s"] for c, w in zip(streams["cold"], streams["warm"], strict=True)]
+    assert faster == [row["bytes"] <= 0.95 * 192 * 2**20 for row in streams["cold"]]
+    target = tmp_path / "curve.png"
+    assert run_cli("hierarchy", "curve", "ascend-910b2", "-o", str(target)).code == 0
+    assert target.stat().st_size > 10_000
+    assert "kind,order,n" in run_cli("hierarchy", "curve", "h100-sxm", "--csv").out
+
+
 def test_the_hierarchy_against_measurements(run_cli: Callable[..., Any], tmp_path: Path) -> None:
     shipped = Path(__file__).resolve().parents[2] / "hardware" / "measurements"
     found = answer(run_cli, "hierarchy", "validate", str(shipped / "l2-hit-rates.csv"))
@@ -191,6 +206,7 @@ def test_the_hierarchy_against_measurements(run_cli: Callable[..., Any], tmp_pat
         (("matmul", "ascend-910b2", "1", "1", "1", "--l2", "big"), "--l2"),
         (("matmul", "ascend-910b2", "1", "1", "1", "--stated-hit", "0.5"), "both"),
         (("matmul", "no-such-device", "1", "1", "1"), "unknown"),
+        (("curve", "ascend-910b2", "-o", "x.gif"), "picture"),
         (("stream", "ascend-910b2", "much"), "SIZE"),
         (("gather", "ascend-910b2", "--rows", "0", "--row-bytes", "2", "--accesses", "1"), "--rows"),
         (("gather", "ascend-910b2", "--rows", "9", "--row-bytes", "2", "--accesses", "1", "--skew", "nan"), "--skew"),
