@@ -1,32 +1,78 @@
-"""Execute every notebook in place of a reader; a cell that fails fails the run."""
+"""Execute every notebook in place of a reader; a cell that fails fails the run. With --write, keep the outputs."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
+CELL_TIMEOUT_S = 120
+MOST_BYTES = 400_000
+"""Notebooks are read in a browser and kept in the history: a picture or two, no data."""
 
 
-def code_of(notebook: Path) -> str:
-    """Return the code cells of a notebook as one script."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+def faults(notebook: Any) -> list[str]:
+    """Return what a reader would miss: a question at the beginning, a caveat at the end."""
+    texts = [cell.source for cell in notebook.cells if cell.cell_type == "markdown"]
+    found = [] if texts and "?" in texts[0] else ["begins without a question"]
+    return found if texts and "caveat" in texts[-1].lower() else [*found, "ends without a caveat"]
+
+
+def executed(path: Path) -> Any:
+    """Return the notebook with the outputs of a fresh run; raises CellExecutionError where a cell fails."""
+    read: Any = nbformat.read
+    notebook = read(path, as_version=4)
+    with tempfile.TemporaryDirectory() as folder:
+        client = nbclient.NotebookClient(
+            notebook,
+            timeout=CELL_TIMEOUT_S,
+            kernel_name="python3",
+            resources={"metadata": {"path": folder}},
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],
+        )
+        client.execute()
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.execution_count = None
+    return notebook
 
 
 def main() -> None:
-    """Run all notebooks, each in a namespace and folder of its own."""
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    found = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    for notebook in found:
-        with tempfile.TemporaryDirectory() as folder:
-            os.chdir(folder)
-            exec(compile(code_of(notebook), str(notebook), "exec"), {"__name__": "__main__"})
-        print(f"{notebook.name}: ran")
-    print(f"{len(found)} notebooks ran", file=sys.stderr)
+    """Run the notebooks, each with a kernel and a folder of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="beginnings of file names; all without")
+    parser.add_argument("--write", action="store_true", help="keep the outputs in the notebooks")
+    asked = parser.parse_args()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    paths = [
+        path
+        for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
+        if not asked.names or path.name.startswith(tuple(asked.names))
+    ]
+    failed = []
+    for path in paths:
+        start = time.monotonic()
+        notebook = executed(path)
+        wrong = faults(notebook)
+        if asked.write:
+            write: Any = nbformat.write
+            write(notebook, path)
+        size = path.stat().st_size
+        wrong += [f"has {size} bytes, more than {MOST_BYTES}"] if size > MOST_BYTES else []
+        failed += [f"{path.name} {fault}" for fault in wrong]
+        print(f"{path.name}: ran in {time.monotonic() - start:.0f} s, {size // 1000} KB", flush=True)
+    print(f"{len(paths)} notebooks ran", file=sys.stderr)
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 if __name__ == "__main__":

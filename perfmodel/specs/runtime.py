@@ -119,6 +119,8 @@ class Runtime(Spec):
     host_per_sequence: HostTime
     host_launch: HostTime
     """Host time to launch one kernel when no graph is replayed."""
+    eager_host_per_layer: HostTime | None = None
+    """Takes the place of `host_per_layer` where no graph is captured (--enforce-eager); None: it stays."""
     host_per_message: HostTime | None = None
     """What each collective waits beyond its own time: ranks that arrive late, hand-over between streams."""
     host_first_token: HostTime | None = None
@@ -151,6 +153,7 @@ class Runtime(Spec):
             self.host_per_layer,
             self.host_per_sequence,
             self.host_launch,
+            self.eager_host_per_layer,
             self.host_per_message,
             self.host_first_token,
         )

@@ -191,7 +191,7 @@ def _runtime(catalogue: Catalogue, question: Question, device: Device, assumed: 
 def _with_flags(runtime: Runtime, stated: Deployment) -> Runtime:
     changes: dict[str, object] = {}
     if stated.enforce_eager:
-        changes["decode_graphs"] = False
+        changes |= {"decode_graphs": False, "host_per_layer": runtime.eager_host_per_layer or runtime.host_per_layer}
     if stated.block_tokens:
         changes["block_tokens"] = stated.block_tokens
     return runtime.model_copy(update=changes) if changes else runtime
