@@ -25,6 +25,7 @@ def dispatch(
     question: Question,
     catalogue: Catalogue,
     batches: Annotated[str, typer.Option("--batches", help="Sequences of a step, parted by commas.")] = "1,4,16,64",
+    kernels: Annotated[bool, typer.Option("--kernels", help="List every kernel: units, waves, workspace.")] = False,
     tile: TileFlag = None,
     page: Annotated[
         str | None, typer.Option("--page-size", help="Page of large allocations, e.g. 4KiB.", metavar="SIZE")
@@ -78,16 +79,18 @@ def dispatch(
         f"kernels cut into {cut.n_rows:g} x {cut.n_columns:g} outputs a core",
     ]
     if as_json:
-        print(json_text({**facts, "rows": [one.as_row() for one in found], "assumed": assumed}))
+        listed = [row for one in found for row in one.kernel_rows()]
+        rows = [one.as_row() for one in found]
+        print(json_text({**facts, "rows": rows, "kernels": listed, "assumed": assumed}))
     elif as_csv:
-        print(csv_text(one.as_row() for one in found), end="")
+        print(csv_text(row for one in found for row in (one.kernel_rows() if kernels else [one.as_row()])), end="")
     else:
         remark = (
             f"Prefill and decode in streams of their own need {growth:.0%} more temporary memory than in one "
             f"({bytes_text(largest['prefill'])} and {bytes_text(largest['decode'])} at the largest batch)."
         )
         heading = f"{facts['model']} on {device.title}, {facts['runtime']}; {work.input_tokens:,.0f} input tokens"
-        shown(*dispatch_parts(found, heading=heading, remarks=(remark,), assumed=assumed))
+        shown(*dispatch_parts(found, heading=heading, remarks=(remark,), assumed=assumed, kernels=kernels))
 
 
 def _assumed_figures(pages: object) -> list[str]:

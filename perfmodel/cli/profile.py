@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,9 @@ def profile(
         ),
     ] = "20",
     plot: Annotated[Path | None, typer.Option("--plot", help="Heat map: .png, .svg or .pdf.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Page with the tables and the heat map.", metavar="FILE")
+    ] = None,
     form: Annotated[str | None, typer.Option("--format", help="Format of the files; recognised without it.")] = None,
     top: Annotated[str, typer.Option("--top", help="Lines of each table.", metavar="N")] = "20",
     runtime: Annotated[str, typer.Option("--runtime", help="Engine whose fits predict, e.g. vllm-0.11.")] = "",
@@ -73,8 +77,11 @@ def profile(
     else:
         shown(*profile_parts(answer, n_rows=n_rows))
     if plot is not None:
-        import sys
-
         from perfmodel.report.heat_map import save_heat_map
 
         print(f"wrote {save_heat_map(found, plot, title=found.name)}", file=sys.stderr)
+    if page is not None:
+        from perfmodel.report.output import written
+        from perfmodel.report.profile_page import profile_html
+
+        print(f"wrote {written(page, profile_html(answer, n_rows=n_rows))}", file=sys.stderr)

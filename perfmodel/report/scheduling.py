@@ -21,9 +21,9 @@ __all__ = ["dispatch_parts", "stream_parts", "stream_row"]
 
 
 def dispatch_parts(
-    found: Sequence[Dispatch], *, heading: str, remarks: Sequence[str], assumed: Sequence[str]
+    found: Sequence[Dispatch], *, heading: str, remarks: Sequence[str], assumed: Sequence[str], kernels: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield the table of dispatch by phase and batch, remarks, then what was assumed."""
+    """Yield the table of dispatch by phase and batch (and of kernels where asked), remarks, then what was assumed."""
     from rich.text import Text
 
     yield Text(heading, style="bold")
@@ -54,9 +54,28 @@ def dispatch_parts(
         "run; of step: with the wait for the host. Walks: page walks over the time on the device.",
         style="dim",
     )
+    for one in found if kernels else ():
+        yield _kernels(one)
     for remark in remarks:
         yield Text(remark)
     yield from note_parts(assumed, ())
+
+
+def _kernels(one: Dispatch) -> RenderableType:
+    rows = (
+        (
+            run.name,
+            f"{run.n_times:g}",
+            time_text(float(run.time_s)),
+            f"{float(run.cut.n_units):,.0f}",
+            f"{float(run.cut.n_waves):,.0f}",
+            f"{float(run.cut.core_frac):.0%}",
+            bytes_text(float(run.cut.workspace_bytes)),
+        )
+        for run in one.runs
+    )
+    headers = ("kernel", "times", "time", "units", "waves", "cores", "workspace")
+    return plain_grid(headers, rows, title=f"{one.phase}, batch {float(one.n_seqs):g}")
 
 
 def _percentile(values: Any, q: float) -> float | None:

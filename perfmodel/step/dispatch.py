@@ -72,6 +72,8 @@ class Dispatch:
     """Workspace if each kernel of one layer kept its own."""
     page_walk_s: Num
     """Page walks, where memory bounds a kernel and nothing hides them."""
+    runs: tuple[KernelRun, ...]
+    """The kernels of the step in order."""
 
     @property
     def stream_bytes(self) -> Num:
@@ -92,6 +94,24 @@ class Dispatch:
     def page_walk_frac(self) -> Num:
         """What page walks add to the time on the device, as a share of it."""
         return self.page_walk_s / (self.device_s + TINY)
+
+    def kernel_rows(self) -> list[dict[str, str | float]]:
+        """Return a row for each kernel of the step: how it is cut over the cores, and its workspace."""
+        return [
+            {
+                "phase": self.phase,
+                "batch": float(self.n_seqs),
+                "kernel": run.name,
+                "n_times": run.n_times,
+                "n_launches": run.n_launches,
+                "time_s": float(run.time_s),
+                "n_units": float(run.cut.n_units),
+                "n_waves": float(run.cut.n_waves),
+                "core_frac": float(run.cut.core_frac),
+                "workspace_bytes": float(run.cut.workspace_bytes),
+            }
+            for run in self.runs
+        ]
 
     def as_row(self) -> dict[str, str | float | bool]:
         """Return the figures as a row with stable keys."""
@@ -122,6 +142,8 @@ def kernel_runs(engine: Engine, stage: StagePrices, slices: Sequence[Slice], til
     device = stage.kernels.device.device
     n_cores = (device.matrix or device.vector).n_cores.value
     for index, section in enumerate(engine.sections(stage, slices)):
+        # The head works on the last token of each prompt only.
+        n_rows = n_seqs_of(slices) if section.name == "lm_head" else n_tokens_of(slices)
         for item in section.items:
             if isinstance(item, Work):
                 time = stage.item_time(item)
@@ -133,7 +155,7 @@ def kernel_runs(engine: Engine, stage: StagePrices, slices: Sequence[Slice], til
                     time.value,
                     _memory_s(time),
                     item.n_bytes,
-                    cut_of(item, tile, n_cores, n_rows=n_tokens_of(slices)),
+                    cut_of(item, tile, n_cores, n_rows=n_rows),
                     time,
                 )
 
@@ -214,6 +236,7 @@ def dispatch(
         workspace_bytes=workspace,
         unshared_bytes=unshared,
         page_walk_s=walked,
+        runs=tuple(runs),
     )
 
 

@@ -227,6 +227,11 @@ def test_dispatch_command(run_cli: Run) -> None:
     assert [row["phase"] for row in data["rows"]] == ["prefill", "prefill", "decode", "decode"]
     assert data["page_bytes"] == 2**21
     assert any("no public figure" in text for text in data["assumed"])
+    assert {row["kernel"] for row in data["kernels"]} >= {"qkv_proj", "attention", "lm_head"}
+    assert all(row["n_units"] <= 24 * row["n_waves"] for row in data["kernels"])
+    listed = run_cli("dispatch", "llama-2-7b", "ascend-910b2", "--batches", "1", "--kernels")
+    assert "decode, batch 1" in listed.out
+    assert len(run_cli("dispatch", "llama-2-7b", "ascend-910b2", "--kernels", "--csv").out.splitlines()) > 50
     shown = run_cli("dispatch", "llama-2-7b", "a100-80gb-sxm", "--page-size", "4KiB", "--tile", "256x128")
     assert shown.code == 0
     assert "256 x 128 outputs a core" in shown.out

@@ -353,6 +353,13 @@ def test_command_tells_everything(run_cli: Run, tmp_path: Path) -> None:
     assert sum(row["critical_path_s"] for row in data["operators"]) == pytest.approx(data["critical_path_s"])
     assert data["what_if"][0]["saved_s"] > 0
     assert data["n_without_shapes"] == 2 + 4  # attention and all-reduces
+    pages = [tmp_path / "one.html", tmp_path / "two.html"]
+    for page in pages:
+        assert run_cli(*words, "--html", str(page)).code == 0
+    text = pages[0].read_text()
+    assert text == pages[1].read_text()
+    assert "<svg" in text
+    assert "hcom_allReduce_" in text
     rows = run_cli("profile", str(file), "--csv").out.splitlines()
     assert rows[0].startswith("type,family,n_calls")
     assert len(rows) == 1 + len(data["operators"])
