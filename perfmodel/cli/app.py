@@ -33,6 +33,7 @@ COMMANDS: Final = (
     "plan",
     "sensitivity",
     "roofline",
+    "fragmentation",
     "instances",
     "allreduce",
     "fusion",

@@ -93,6 +93,7 @@ class _Churn:
         was_full = bool(self.waiting)
         draws: list[float] = []
         samples: list[tuple[int, int, int]] = []
+        n_told = self.n_sequences
         stride = max(1, self.n_sequences // _MOST_SAMPLES)
         while self.waiting:
             n_useful += pool.live_bytes
@@ -102,7 +103,8 @@ class _Churn:
             if n_events % stride == 0:
                 samples.append((n_events, pool.live_bytes, pool.held_bytes))
                 if told is not None:
-                    told(stride)
+                    told(n_told - len(self.waiting))
+                    n_told = len(self.waiting)
             n_events += 1
             if not draws:
                 draws = rng.random(4096).tolist()

@@ -12,7 +12,7 @@ Sequences that grow are averaged over their life, from the prompt to the last to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,15 +26,20 @@ from perfmodel.serving.lengths import LengthDistribution
 __all__ = ["bandwidth_frac", "checked_growth", "internal_waste_frac", "reallocation_s", "snapshot_waste_frac"]
 
 
-def _stages(n_tokens: int, prompt_frac: float, growth_tokens: int) -> NDArray[np.float64]:
-    """Return the lengths that a sequence has in its life: the prompt, then `growth_tokens` more at a time, to the end.
+def _sum_over_life(
+    of_tokens: Callable[[NDArray[np.float64]], Num], lengths: LengthDistribution, prompt_frac: float, growth_tokens: int
+) -> float:
+    """Return the mean over lengths of the sum over the stages of a life: prompt, prompt + growth, ..., the length.
 
-    Without growth (0) it has its whole length at once.
+    Sums over every growth-th length are tabulated once, so that the time does not depend on the number of stages.
     """
-    if growth_tokens < 1:
-        return np.array([float(n_tokens)])
-    prompt = max(1, round(prompt_frac * n_tokens))
-    return np.append(np.arange(float(prompt), float(n_tokens), float(growth_tokens)), float(n_tokens))
+    n_rows = -(-(lengths.most_tokens + 1) // growth_tokens)
+    table = np.asarray(of_tokens(np.arange(n_rows * growth_tokens, dtype=np.float64)))
+    sums = np.concatenate((np.zeros(growth_tokens), np.cumsum(table.reshape(n_rows, growth_tokens), axis=0).ravel()))
+    last = lengths.tokens
+    first = np.maximum(1, np.rint(prompt_frac * last).astype(np.int64))
+    before = first + -(-(last - first) // growth_tokens) * growth_tokens  # the first stage that is not below the end
+    return float((sums[before] - sums[first] + table[last]) @ lengths.share)
 
 
 def internal_waste_frac(
@@ -53,14 +58,9 @@ def internal_waste_frac(
     checked_growth(prompt_frac, growth_tokens)
     if growth_tokens < 1:
         n = lengths.tokens.astype(np.float64)
-        useful, held = policy.useful_tokens(n) @ lengths.share, policy.held_tokens(n) @ lengths.share
-        return float(1.0 - useful / held)
-    useful_sum = held_sum = 0.0
-    for tokens, share in zip(lengths.tokens.tolist(), lengths.share.tolist(), strict=True):
-        stages = _stages(tokens, prompt_frac, growth_tokens)
-        useful_sum += share * float(np.sum(policy.useful_tokens(stages)))
-        held_sum += share * float(np.sum(policy.held_tokens(stages)))
-    return 1.0 - useful_sum / held_sum
+        return float(1.0 - policy.useful_tokens(n) @ lengths.share / (policy.held_tokens(n) @ lengths.share))
+    useful = _sum_over_life(policy.useful_tokens, lengths, prompt_frac, growth_tokens)
+    return 1.0 - useful / _sum_over_life(policy.held_tokens, lengths, prompt_frac, growth_tokens)
 
 
 def checked_growth(prompt_frac: float, growth_tokens: int) -> None:

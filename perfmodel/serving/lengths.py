@@ -16,6 +16,7 @@ from perfmodel.serving.arrivals import Tokens
 __all__ = ["LengthDistribution", "fixed", "lognormal", "observed", "uniform"]
 
 _MOST_LENGTHS = 2_000_000
+_MOST_TOKENS = 2**24
 _TAIL_SIGMAS = 6.0
 
 
@@ -26,6 +27,10 @@ class LengthDistribution:
     name: str
     tokens: Tokens
     share: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.most_tokens > _MOST_TOKENS:
+            raise _bad(self.name, f"{self.most_tokens} tokens", f"at most {_MOST_TOKENS}: no context is longer")
 
     @property
     def mean_tokens(self) -> float:

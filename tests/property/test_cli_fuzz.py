@@ -186,7 +186,7 @@ def axis(draw: st.DrawFn) -> str:
 
 @st.composite
 def command_line(draw: st.DrawFn) -> list[str]:
-    command = draw(st.sampled_from(["estimate", "memory", "whatif", "sweep", "roofline"]))
+    command = draw(st.sampled_from(["estimate", "memory", "whatif", "sweep", "roofline", "instances", "allreduce"]))
     words = [command]
     words += [draw(MODELS)] if draw(st.integers(0, 9)) else []
     words += [draw(HARDWARE)] if draw(st.integers(0, 9)) else []
