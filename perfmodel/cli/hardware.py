@@ -69,6 +69,29 @@ def hardware_show(
         shown(*(device_tables(spec) if isinstance(spec, Device) else system_tables(spec)))
 
 
+@hardware_app.command("core")
+def hardware_core(
+    name: Annotated[str, typer.Argument(help="Device, or class of cores by name.", autocompletion=hardware_names)],
+    catalog: CatalogFolders = None,
+    as_json: Json = False,
+) -> None:
+    """Show the class of cores of a device: pipes, instructions, banks, tiles, each figure with its source.
+
+    ```
+    perfmodel hardware core ascend-910b2
+    ```
+    """
+    from perfmodel.report.hierarchy_levels import core_tables
+
+    catalogue = catalogue_of(catalog)
+    known = catalogue.paths("core")
+    core = catalogue.core(name) if name in known else catalogue.core_of(catalogue.hardware(name).device)
+    if as_json:
+        print(json_text(core.model_dump(mode="json")))
+    else:
+        shown(*core_tables(core))
+
+
 @hardware_app.command("check")
 def hardware_check(
     what: Annotated[

@@ -26,6 +26,30 @@ _ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0
 _KERNELS = {"fp8": "matmul/fp8", "int8": "matmul/int8", "fp4": "matmul/fp4", "int4": "matmul/int4"}
 
 
+@hierarchy_app.command("show")
+def hierarchy_show(device: _Device, catalog: CatalogFolders = None, as_json: Json = False, as_csv: Csv = False) -> None:
+    """Show the levels of a device and, for each dtype, the intensity that each level asks for to reach the peak.
+
+    ```
+    perfmodel hierarchy show ascend-910b2
+    ```
+    """
+    from perfmodel.report.hierarchy_levels import ridge_rows, ridge_tables
+    from perfmodel.report.output import csv_text, json_text, shown
+
+    one_format(as_json=as_json, as_csv=as_csv)
+    catalogue = catalogue_of(catalog)
+    spec = catalogue.hardware(device).device
+    core = catalogue.core_of(spec)
+    rows = ridge_rows(spec, core)
+    if as_json:
+        print(json_text({"device": spec.name, "core": core.name, "rows": rows}))
+    elif as_csv:
+        print(csv_text(rows), end="")
+    else:
+        shown(*ridge_tables(spec, core, rows))
+
+
 @hierarchy_app.command("matmul")
 def hierarchy_matmul(
     device: _Device,

@@ -170,6 +170,29 @@ def test_streams_and_gathers(run_cli: Callable[..., Any]) -> None:
     assert "skew 1" in run_cli("hierarchy", "gather", "ascend-910b2", *table, "--skew", "1").out
 
 
+def test_ridges_by_dtype_and_level(run_cli: Callable[..., Any]) -> None:
+    """353.9e12 / 1.6e12 = 221, / 7e12 = 50.6 flop/B in fp16; a tile of 128 x 256 has 2 x 128 x 256 / (2 x 384)."""
+    shown = answer(run_cli, "hierarchy", "show", "ascend-910b2")["rows"]
+    rows = {(row["dtype"], row["level"], row["memory"]): row for row in shown}
+    half = {level: row for (dtype, level, _), row in rows.items() if dtype == "fp16"}
+    assert half["dram"]["ridge_flop_per_byte"] == pytest.approx(353.9 / 1.6)
+    assert half["l2"]["ridge_flop_per_byte"] == pytest.approx(353.9 / 7)
+    assert half["l2"]["tile_flop_per_byte"] == pytest.approx(2 * 128 * 256 / (2 * 384))
+    # narrower dtypes raise the peak and leave the bandwidth
+    assert len({row["bytes_per_s"] for row in rows.values() if row["level"] == "dram"}) == 1
+    ridges = [rows[dtype, "dram", "HBM2e"]["ridge_flop_per_byte"] for dtype in ("fp16", "int8", "int4")]
+    assert ridges == sorted(ridges)
+    assert "never the bandwidth" in run_cli("hierarchy", "show", "h100-sxm").out
+    assert "fp8,dram" in run_cli("hierarchy", "show", "h100-sxm", "--csv").out
+
+
+def test_a_class_of_cores_is_shown_with_its_sources(run_cli: Callable[..., Any]) -> None:
+    text = run_cli("hardware", "core", "ascend-910b2").out
+    assert "vadd fp16: latency" in text
+    assert answer(run_cli, "hardware", "core", "ascend-c220")["issue_width"]["value"] == 1
+    assert run_cli("hardware", "core", "no-such-core").code == 2
+
+
 def test_curves_of_a_device(run_cli: Callable[..., Any], tmp_path: Path) -> None:
     """Row after row a 910B2 loses its hits once a row of panels exceeds the L2; in groups it keeps nine in ten."""
     rows = answer(run_cli, "hierarchy", "curve", "ascend-910b2")["rows"]
