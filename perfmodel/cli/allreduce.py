@@ -9,11 +9,11 @@ import typer
 from perfmodel.cli.flags import Csv, Json, number, whole
 from perfmodel.cli.options import asking
 from perfmodel.errors import SpecError
-from perfmodel.report.answer import setup_document, setup_text
+from perfmodel.report.answer import explanation, explanation_document, setup_document, setup_text
 from perfmodel.report.head_groups import grouping_document, grouping_rows_flat, grouping_tables
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
-from perfmodel.step.head_groups import grouping_rows
+from perfmodel.step.head_groups import best_grouping, grouping_rows
 from perfmodel.step.question import Case, Question, case_of
 from perfmodel.work.head_groups import Split
 from perfmodel.work.kernel import Slice
@@ -22,6 +22,7 @@ __all__ = ["allreduce"]
 
 _SPLITS = ("columns", "heads")
 _PHASES = ("prefill", "decode")
+_LEAST_SHARE = 0.01
 
 
 @asking
@@ -49,6 +50,7 @@ def allreduce(
     no_overlap: Annotated[
         bool, typer.Option("--no-overlap", help="Nothing is computed while a message is sent.")
     ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print the tree of the best number's step.")] = False,
     as_json: Json = False,
     as_csv: Csv = False,
 ) -> None:
@@ -79,12 +81,16 @@ def allreduce(
     )
     if as_json:
         head = setup_document(case) | {"phase": phase, "n_tokens": count, "split": split, "align_bytes": unit}
-        print(json_text(grouping_document(rows, head=head, assumed=notes, warnings=case.warnings)))
+        document = grouping_document(rows, head=head, assumed=notes, warnings=case.warnings)
+        tree = explanation_document(best_grouping(rows).tree)
+        print(json_text(document | ({"explanation": tree} if explain else {})))
     elif as_csv:
         print(csv_text(grouping_rows_flat(rows)), end="")
     else:
         title = f"{setup_text(case)}; all-reduce behind attention, {phase} of {count:g} tokens, cut by {split}"
         shown(*grouping_tables(rows, title=title, assumed=notes, warnings=case.warnings))
+        if explain:
+            shown(*explanation((best_grouping(rows).tree,), least_share=_LEAST_SHARE))
 
 
 def _groups(text: str) -> tuple[int, ...]:

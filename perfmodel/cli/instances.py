@@ -13,7 +13,7 @@ from perfmodel.cli.flags import Csv, Json, number
 from perfmodel.cli.options import asking
 from perfmodel.cost.contention import Sharing
 from perfmodel.errors import InfeasibleError, SpecError
-from perfmodel.report.answer import setup_document, setup_text
+from perfmodel.report.answer import explanation, explanation_document, setup_document, setup_text
 from perfmodel.report.instances import instances_document, instances_rows, instances_tables
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.report.picture import checked_picture
@@ -55,6 +55,7 @@ def instances(
     instance_gib: Annotated[
         str, typer.Option("--instance-gib", help="Memory of one instance of a network of fixed work, GiB.", metavar="X")
     ] = "1",
+    explain: Annotated[bool, typer.Option("--explain", help="Print the tree of the best number's cycle.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="Picture of throughput and speed.")] = None,
     as_json: Json = False,
     as_csv: Csv = False,
@@ -99,12 +100,16 @@ def instances(
         from perfmodel.report.instances_plot import save_instances
 
         save_instances(rows, best, checked, title=title, items=items)
+    explained = (best or rows[0]).tree
     if as_json:
-        print(json_text(instances_document(rows, best, head=head, assumed=notes, warnings=warnings)))
+        document = instances_document(rows, best, head=head, assumed=notes, warnings=warnings)
+        print(json_text(document | ({"explanation": explanation_document(explained)} if explain else {})))
     elif as_csv:
         print(csv_text(instances_rows(rows)), end="")
     else:
         shown(*instances_tables(rows, best, title=title, items=items, assumed=notes, warnings=warnings))
+        if explain:
+            shown(*explanation((explained,)))
     if best is None:
         raise InfeasibleError(
             "no number of instances fits within the limit",

@@ -44,7 +44,7 @@ Sharing = Literal["interleaved", "time_sliced", "partitioned"]
 
 QUEUE = Law("visit_s x (1 + queue of the others)", "mva")
 SATURATED = Law("n x busy_s of the busiest resource - the rest of the cycle", "operational-analysis")
-OWN = Law("own_s")
+OWN = Law("host, and gaps between kernels")
 
 _ON_DEVICE = ("cores", "memory", "link")
 _RESOURCES: dict[Bound, tuple[str, Bound]] = {

@@ -134,6 +134,14 @@ def _device_figures(device: Device) -> Iterator[tuple[str, str, str, str]]:
     for link in device.links:
         figure_ = link.bandwidth_per_direction
         yield f"{link.name} ({link.kind}), one direction", bandwidth_text(figure_.value), figure_.source, figure_.note
+    for unit in device.media:
+        figure_of = unit.images_per_s
+        yield (
+            f"{unit.work.replace('_', ' ')}, images of {unit.n_pixels.value:,.0f} pixels",
+            f"{figure_of.value:,.0f}/s",
+            figure_of.source,
+            figure_of.note,
+        )
     for name, time in (
         ("stream", device.launch.stream),
         ("graph", device.launch.graph),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.report.notes import note_parts, rate
@@ -18,7 +18,8 @@ __all__ = ["instances_document", "instances_rows", "instances_tables"]
 
 def instances_rows(rows: Sequence[InstanceRow]) -> list[dict[str, Any]]:
     """Return one flat row for each number of instances, in base units."""
-    return [asdict(row) for row in rows]
+    names = [field.name for field in fields(InstanceRow) if field.name != "tree"]
+    return [{name: getattr(row, name) for name in names} for row in rows]
 
 
 def instances_document(

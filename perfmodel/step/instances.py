@@ -23,6 +23,7 @@ from perfmodel.cost.contention import (
 )
 from perfmodel.cost.kernel import KernelPrices
 from perfmodel.errors import SpecError
+from perfmodel.estimate import Estimate
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.specs.device import Device
 from perfmodel.specs.model import FixedWork
@@ -43,7 +44,7 @@ class InstanceRow:
 
     `items_per_s` counts output tokens, or samples, of all instances. `best_cycle_s` and `worst_cycle_s` are bounds:
     nobody waits until a resource is full, and nobody ever uses what another leaves idle. `one_batch_items_per_s` is
-    what a single instance a device would do with all those sequences in its one batch.
+    what a single instance a device would do with all those sequences in its one batch. `tree` explains the cycle.
     """
 
     n_instances: int
@@ -61,6 +62,7 @@ class InstanceRow:
     limit: str
     fits: bool
     needs: str
+    tree: Estimate
 
 
 def _limit(found: Contended) -> str:
@@ -130,6 +132,7 @@ def _rows(
                 limit=_limit(one.found),
                 fits=one.fits,
                 needs=one.needs,
+                tree=one.found.cycle,
             )
         )
     return tuple(rows)

@@ -272,6 +272,12 @@ def test_the_command(run_cli: Callable[..., Any], tmp_path: Path) -> None:
     assert "Best: " in table.out
     assert "do not fit" in table.out
     assert run_cli(*asked, "--csv").out.count("\n") == 6
+    assert "queue of the others" in run_cli(*asked, "--explain").out
+    assert json.loads(run_cli(*asked, "--explain", "--json").out)["explanation"]
+
+
+def test_media_units_are_shown(run_cli: Callable[..., Any]) -> None:
+    assert "14,336/s" in run_cli("hardware", "show", "ascend-910b2").out
 
 
 def test_the_command_for_samples(run_cli: Callable[..., Any]) -> None:

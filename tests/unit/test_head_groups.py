@@ -166,6 +166,8 @@ def test_the_command(run_cli: Callable[..., Any]) -> None:
     assert document["align_bytes"] == 128.0
     assert "Best: 4 groups" in run_cli(*asked).out
     assert run_cli(*asked, "--csv").out.count("\n") == 5
+    assert "groups_side_by_side" in run_cli(*asked, "--explain").out
+    assert json.loads(run_cli(*asked, "--explain", "--json").out)["explanation"]
     decode = run_cli(*asked[:5], "--phase", "decode", "--tokens", "33", "--no-overlap", "--align", "4096")
     assert "Best: 1 group" in decode.out
 
