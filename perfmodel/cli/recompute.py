@@ -10,7 +10,7 @@ from perfmodel.cli.options import asking
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.question import Question, case_of
-from perfmodel.step.recompute import break_even_tokens, kv_ways
+from perfmodel.step.recompute import break_even_flop_per_byte, break_even_tokens, kv_ways
 
 __all__ = ["recompute"]
 
@@ -40,13 +40,18 @@ def recompute(*, question: Question, catalogue: Catalogue, as_json: Json = False
         names = [way.name for way in ways if way.paid == paid]
         for first, second in pairwise(names):
             breaks[f"{first} / {second}"] = break_even_tokens(seconds_of(first), seconds_of(second), most_tokens=most)
+    device = case.setup.devices[0]
+    needed = break_even_flop_per_byte(ways)
+    ridge = device.peak_flop_per_s(case.setup.dtype) / device.dram_bytes_per_s
     from perfmodel.report.fusion import way_document, way_parts, way_rows
 
     facts = {
         "model": case.setup.model.name,
-        "device": case.setup.devices[0].name,
+        "device": device.name,
         "runtime": case.setup.runtime.name,
         "n_tokens": n_tokens,
+        "break_even_flop_per_byte": needed,
+        "ridge_flop_per_byte": ridge,
     }
     if as_json:
         print(json_text({**way_document(ways, breaks, facts), "assumed": list(case.assumed)}))
@@ -54,4 +59,9 @@ def recompute(*, question: Question, catalogue: Catalogue, as_json: Json = False
         print(csv_text(way_rows(ways)), end="")
     else:
         heading = f"{facts['model']} on {facts['device']}: {n_tokens:,.0f} cached tokens of one sequence, all layers"
-        shown(*way_parts(ways, breaks, heading=heading, assumed=case.assumed))
+        remark = (
+            "Layer inputs are no smaller than the keys and values made from them: projecting never pays."
+            if needed is None
+            else f"Projecting pays on a device of more than {needed:,.0f} flop a byte; this one does {ridge:,.0f}."
+        )
+        shown(*way_parts(ways, breaks, heading=heading, remarks=(remark,), assumed=case.assumed))

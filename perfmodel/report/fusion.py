@@ -104,6 +104,7 @@ def way_rows(ways: Sequence[KvWay]) -> list[dict[str, Any]]:
             "paid": way.paid,
             "n_tokens": float(way.n_tokens),
             "held_bytes_per_token": way.held_bytes_per_token,
+            "flop_per_token": way.flop_per_token,
             "time_s": float(way.time.value),
             "s_per_token": float(way.s_per_token),
         }
@@ -117,9 +118,14 @@ def way_document(ways: Sequence[KvWay], breaks: Mapping[str, float | None], aske
 
 
 def way_parts(
-    ways: Sequence[KvWay], breaks: Mapping[str, float | None], *, heading: str, assumed: Sequence[str]
+    ways: Sequence[KvWay],
+    breaks: Mapping[str, float | None],
+    *,
+    heading: str,
+    remarks: Sequence[str],
+    assumed: Sequence[str],
 ) -> Iterator[RenderableType]:
-    """Yield the table of ways, then where the quicker one changes."""
+    """Yield the table of ways, then where the quicker one changes, remarks, and what was assumed."""
     from rich.text import Text
 
     yield Text(heading, style="bold")
@@ -139,4 +145,6 @@ def way_parts(
             "the same one is quicker at every length" if tokens is None else f"change at {count(round(tokens))} tokens"
         )
         yield Text(f"{names}: {where}")
+    for remark in remarks:
+        yield Text(remark)
     yield from note_parts(assumed, ())

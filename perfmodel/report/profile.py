@@ -84,8 +84,8 @@ def profile_parts(answer: ProfileAnswer, *, n_rows: int) -> Iterator[RenderableT
 
     profile, line = answer.profile, answer.timeline
     yield Text(
-        f"{profile.name}: {count(sum(o.n_calls for o in profile.operators))} operators, {time_text(profile.total_s)} "
-        "added up",
+        f"{profile.name}: {_operators(sum(o.n_calls for o in profile.operators))}, "
+        f"{time_text(profile.total_s)} added up",
         style="bold",
     )
     yield from _shares(answer, n_rows)
@@ -109,6 +109,10 @@ def profile_parts(answer: ProfileAnswer, *, n_rows: int) -> Iterator[RenderableT
         yield Text(f"Assumed: {text}", style="dim")
     for text in profile.warnings[:n_rows]:
         yield Text(f"Note: {text}", style="yellow")
+
+
+def _operators(n: int) -> str:
+    return f"{count(n)} operator{'s' * (n != 1)}"
 
 
 def _shares(answer: ProfileAnswer, n_rows: int) -> Iterator[RenderableType]:
@@ -186,7 +190,7 @@ def _gaps(answer: ProfileAnswer, n_rows: int) -> Iterator[RenderableType]:
     rest = answer.gaps.n_untestable
     if rest:
         yield Text(
-            f"{count(rest)} operators ({time_text(answer.gaps.untestable_s)}) have no shapes that say what they did.",
+            f"{_operators(rest)} ({time_text(answer.gaps.untestable_s)}) without shapes that say what was computed.",
             style="dim",
         )
 

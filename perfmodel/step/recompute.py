@@ -8,7 +8,7 @@ activation recomputation from stored layer inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
@@ -24,7 +24,7 @@ from perfmodel.work.kv import kv_elements_per_token
 from perfmodel.work.matmul import matmul_of
 from perfmodel.work.tensors import attention_tensors
 
-__all__ = ["KvWay", "break_even_tokens", "kv_ways"]
+__all__ = ["KvWay", "break_even_flop_per_byte", "break_even_tokens", "kv_ways"]
 
 _KEY_VALUE: Final = frozenset({"k_proj", "v_proj", "kv_a_proj"})
 
@@ -32,12 +32,14 @@ _KEY_VALUE: Final = frozenset({"k_proj", "v_proj", "kv_a_proj"})
 class KvWay(NamedTuple):
     """One way: bytes of device memory that a token holds meanwhile, and the time for all tokens.
 
-    `paid` says how often: in each decode step, or once when the sequence returns.
+    `flop_per_token` is the arithmetic of the ways that compute in each step, 0 for the others. `paid` says how often:
+    in each decode step, or once when the sequence returns.
     """
 
     name: str
     paid: Literal["each step", "once"]
     held_bytes_per_token: float
+    flop_per_token: float
     n_tokens: Num
     time: Estimate
 
@@ -67,6 +69,23 @@ def _expand(engine: Engine, layer: Layer, n_tokens: Num) -> Iterator[Work]:
     yield matmul_of(own, engine.setup).work(n_tokens)
 
 
+def _flop_per_token(works: Iterator[Work]) -> float:
+    """Return the arithmetic of works that were counted for one token."""
+    return sum(float(work.flop) for work in works)
+
+
+def break_even_flop_per_byte(ways: Sequence[KvWay]) -> float | None:
+    """Return the flop for each byte of memory traffic that a device must do for projecting to beat reading.
+
+    None where stored layer inputs are no smaller than what they give: then projecting never pays. Weights and starts of
+    kernels are left out, so that the true figure is higher.
+    """
+    named = {way.name: way for way in ways}
+    kept, inputs = named["keep and read"], named["keep layer inputs, project"]
+    saved = kept.held_bytes_per_token - inputs.held_bytes_per_token
+    return inputs.flop_per_token / saved if saved > 0.0 else None
+
+
 def kv_ways(engine: Engine, n_tokens: Num) -> tuple[KvWay, ...]:
     """Return every way for `n_tokens` cached tokens of one sequence on a rank of the first stage.
 
@@ -83,29 +102,42 @@ def kv_ways(engine: Engine, n_tokens: Num) -> tuple[KvWay, ...]:
     reads: list[Estimate] = []
     projected: list[Estimate] = []
     expanded: list[Estimate] = []
-    held = held_inputs = 0.0
+    held = held_inputs = project_flop = expand_flop = 0.0
     for layer, n in layers:
         own, work = _read(engine, layer, n_tokens)
         inputs, works = _project(engine, layer, n_tokens)
         held, held_inputs = held + n * own, held_inputs + n * inputs
+        project_flop += n * _flop_per_token(_project(engine, layer, 1.0)[1])
         reads.append(repeated("read", prices.time(work), n))
         projected.append(repeated("project", total("project", tuple(prices.time(w) for w in works)), n))
         if isinstance(layer.attention, LatentAttention):
             made = total("expand", tuple(prices.time(w) for w in _expand(engine, layer, n_tokens)))
             expanded.append(repeated("expand", made, n))
-    ways = [KvWay("keep and read", "each step", held, n_tokens, total("read", tuple(reads)))]
+            expand_flop += n * _flop_per_token(_expand(engine, layer, 1.0))
+    ways = [KvWay("keep and read", "each step", held, 0.0, n_tokens, total("read", tuple(reads)))]
     if expanded:
-        ways.append(KvWay("keep latents, expand", "each step", held, n_tokens, total("expand", (*reads, *expanded))))
+        ways.append(
+            KvWay(
+                "keep latents, expand", "each step", held, expand_flop, n_tokens, total("expand", (*reads, *expanded))
+            )
+        )
     ways.append(
-        KvWay("keep layer inputs, project", "each step", held_inputs, n_tokens, total("project", tuple(projected)))
+        KvWay(
+            "keep layer inputs, project",
+            "each step",
+            held_inputs,
+            project_flop,
+            n_tokens,
+            total("project", tuple(projected)),
+        )
     )
     again = tuple(engine.stage_step(one, (prefill_slice(1.0, n_tokens, n_steps=1.0),)) for one in engine.stages)
-    ways.append(KvWay("read the prompt again", "once", 0.0, n_tokens, total("prefill", again)))
+    ways.append(KvWay("read the prompt again", "once", 0.0, 0.0, n_tokens, total("prefill", again)))
     link = prices.device.device.host_link
     if link is not None:
         frac = prices.device.collective(link.kind).bandwidth
         one = offload_time(held, bytes_per_s=link.bandwidth_per_direction.value, bandwidth_frac=frac)
-        ways.append(KvWay("bring back from the host", "once", 0.0, n_tokens, repeated("swap", one, n_tokens)))
+        ways.append(KvWay("bring back from the host", "once", 0.0, 0.0, n_tokens, repeated("swap", one, n_tokens)))
     return tuple(ways)
 
 

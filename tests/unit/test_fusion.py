@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import InfeasibleError, SpecError, UnknownNameError
 from perfmodel.step.fusion import chain_size, fusion, fusions, tokens_for_time, total_time
-from perfmodel.step.recompute import break_even_tokens, kv_ways
+from perfmodel.step.recompute import break_even_flop_per_byte, break_even_tokens, kv_ways
 from perfmodel.step.step import Engine
 from perfmodel.work.fusion import Buffer, Chain, Operator
 from perfmodel.work.fusion_chains import CHAINS, ChainSize, chain_of
@@ -188,6 +188,13 @@ def test_ways_to_have_keys_and_values(engine_of: EngineOf) -> None:
             assert float(way.s_per_token) * 1000 == pytest.approx(float(way.time.value))
 
 
+def test_projecting_pays_beyond_a_ratio_of_arithmetic_to_memory(engine_of: EngineOf) -> None:
+    # llama-2-7b: 2 x 4096 x 8192 flop a token and layer save 2 x 4096 x 2 - 4096 x 2 = 8192 bytes: 8192 flop a byte.
+    assert break_even_flop_per_byte(kv_ways(engine_of("llama-2-7b", "a100-80gb-sxm"), 9.0)) == pytest.approx(8192.0)
+    for model in ("llama-3.1-8b", "deepseek-v2-lite"):
+        assert break_even_flop_per_byte(kv_ways(engine_of(model, "a100-80gb-sxm"), 9.0)) is None
+
+
 def test_grouped_heads_are_smaller_than_what_they_are_made_from(engine_of: EngineOf) -> None:
     # llama-3.1-8b: 2 x 8 x 128 elements of keys and values against 4096 of the layer input.
     ways = {way.name: way for way in kv_ways(engine_of("llama-3.1-8b", "a100-80gb-sxm"), 1000.0)}
@@ -219,6 +226,7 @@ def test_commands(run_cli: Run) -> None:
     ways = answer(run_cli, "recompute", "llama-2-7b", "ascend-910b2", "--isl", "2048")
     assert len(ways["ways"]) == 4
     assert ways["break_even_tokens"]
+    assert ways["break_even_flop_per_byte"] == pytest.approx(8192.0)
     assert "one token" in run_cli("recompute", "deepseek-v2-lite", "ascend-910b2").out
     assert run_cli("recompute", "llama-2-7b", "ascend-910b2", "--csv").out.startswith("way,paid")
 
