@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -12,11 +13,13 @@ from typing import Any
 
 import nbclient
 import nbformat
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT_S = 120
 MOST_BYTES = 400_000
 """Notebooks are read in a browser and kept in the history: a picture or two, no data."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def faults(notebook: Any) -> list[str]:
@@ -46,6 +49,12 @@ def executed(path: Path) -> Any:
     return notebook
 
 
+def traces(path: Path) -> list[str]:
+    """Return what a file tells of the machine that it was run on."""
+    text = path.read_text(encoding="utf-8")
+    return [f"holds {place}" for place in (str(ROOT), "/home/", "/root/", "/tmp/") if place in text]
+
+
 def main() -> None:
     """Run the notebooks, each with a kernel and a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -61,12 +70,18 @@ def main() -> None:
     failed = []
     for path in paths:
         start = time.monotonic()
-        notebook = executed(path)
+        try:
+            notebook = executed(path)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            failed.append(f"{path.name}: {_COLOURS.sub('', str(error)).strip()}")
+            print(f"{path.name}: FAILED", flush=True)
+            continue
         wrong = faults(notebook)
         if asked.write:
             write: Any = nbformat.write
             write(notebook, path)
         size = path.stat().st_size
+        wrong += traces(path)
         wrong += [f"has {size} bytes, more than {MOST_BYTES}"] if size > MOST_BYTES else []
         failed += [f"{path.name} {fault}" for fault in wrong]
         print(f"{path.name}: ran in {time.monotonic() - start:.0f} s, {size // 1000} KB", flush=True)

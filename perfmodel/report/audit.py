@@ -8,6 +8,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.errors import SpecError
 from perfmodel.report.markdown import markdown_table
 from perfmodel.validate.audit.figures import figure_label, figure_text
 from perfmodel.validate.audit.run import Audit
@@ -16,7 +17,15 @@ from perfmodel.validate.audit.verdict import Finding, Judgement, Verdict
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["audit_csv_rows", "audit_document", "audit_html", "audit_markdown", "audit_tables", "counts_text"]
+__all__ = [
+    "audit_csv_rows",
+    "audit_document",
+    "audit_html",
+    "audit_markdown",
+    "audit_tables",
+    "counts_text",
+    "section_markdown",
+]
 
 COLOURS: Final = {
     Verdict.REPRODUCED: "#2e7d32",
@@ -153,6 +162,26 @@ def audit_markdown(audit: Audit) -> str:
         )
         parts += [_markdown_claim(judgement) for judgement in judgements]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def section_markdown(audit: Audit, section: str) -> str:
+    """Return one section as a Markdown table with a row for every check; raises SpecError where there is none."""
+    rows = [
+        [
+            judgement.id if i == 0 else "",
+            figure_label(finding.name) if finding.name else finding.check.replace("_", " "),
+            *_cells(finding),
+            finding.verdict.value,
+            finding.reason,
+        ]
+        for judgement in audit.judgements
+        if judgement.section == section
+        for i, finding in enumerate(judgement.findings)
+    ]
+    if not rows:
+        known = ", ".join(name for name, _ in _sections(audit))
+        raise SpecError("the claims have no such section", got=section, expected=f"one of {known}")
+    return markdown_table(["claim", "figure", "stated", "predicted", "band", "verdict", "reason"], rows)
 
 
 def _markdown_claim(judgement: Judgement) -> str:
