@@ -97,7 +97,14 @@ def hierarchy_matmul(
     rows, columns, depth = (number(name, text, low=1, high=1e9) for name, text in (("M", m), ("N", n), ("K", k)))
     shape = MatmulShape(rows, columns, depth, a_bytes=element, b_bytes=element)
     model = _cut(_hierarchy(device, calibration, catalog), order, tile, l2)
-    found = model.matmul(shape, dtype=dtype, kernel=_KERNELS.get(dtype, "matmul/16bit"), is_warm=warm)
+    is_quantised = dtype in _KERNELS
+    found = model.matmul(
+        shape,
+        dtype=dtype,
+        kernel=_KERNELS.get(dtype, "matmul/16bit"),
+        n_launches=2.0 if is_quantised else 1.0,
+        is_warm=warm,
+    )
     extra: dict[str, Any] = {}
     lines: list[str] = []
     if stated_use is not None and stated_hit is not None:
@@ -110,7 +117,8 @@ def hierarchy_matmul(
         extra["stated"] = pair_document(pair, found)
         lines = pair_text(extra["stated"], fits=float(shape.footprint_bytes) <= model.tiles.cache_bytes)
     title = f"{rows:g} x {columns:g} x {depth:g} in {dtype} on {_title(model)}, {'warm' if warm else 'cold'}"
-    notes = [*lines, order_text(model.tiles), *_remarks(model)]
+    assumed = ["assumed: activations are quantised on the fly, one launch more"] if is_quantised else []
+    notes = [*lines, order_text(model.tiles), *_remarks(model), *assumed]
     _printed(found, title, notes, float(shape.footprint_bytes), extra, as_json=as_json, as_csv=as_csv)
 
 

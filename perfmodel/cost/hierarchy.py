@@ -205,25 +205,29 @@ class Hierarchy:
         return replace(self, tiles=tiles)
 
     def matmul(
-        self, shape: MatmulShape, *, dtype: str, kernel: str = "matmul/16bit", is_warm: bool = False
+        self,
+        shape: MatmulShape,
+        *,
+        dtype: str,
+        kernel: str = "matmul/16bit",
+        n_launches: float = 1.0,
+        is_warm: bool = False,
     ) -> Prediction:
-        """Return the prediction of a matmul; `is_warm`: it ran just before, and its inputs stay where all fits."""
-        traffic = matmul_traffic(shape, self.tiles, is_warm=is_warm)
-        work = Work(
-            "matmul",
-            kernel,
-            dtype,
-            flop=shape.flop,
-            weight_bytes=traffic.dram_read_bytes,
-            io_bytes=traffic.dram_write_bytes,
-            rows=shape.n_m,
-            depth=shape.n_k,
-        )
-        return self._predicted(work, traffic, shape.footprint_bytes)
+        """Return the prediction of a matmul; `is_warm`: it ran just before, and its inputs stay where all fits.
+
+        A kernel class whose activations are quantised on the fly has two launches.
+        """
+        work = Work("matmul", kernel, dtype, shape.flop, rows=shape.n_m, depth=shape.n_k, n_launches=n_launches)
+        return self._matmul(work, shape, is_warm=is_warm)
 
     def matmul_of(self, work: Work, *, is_warm: bool = False) -> Prediction:
         """Return the prediction of a matmul given as work of the step model: its shape follows from its counts."""
-        return self.matmul(shape_of(work), dtype=work.dtype, kernel=work.kernel, is_warm=is_warm)
+        return self._matmul(work, shape_of(work), is_warm=is_warm)
+
+    def _matmul(self, work: Work, shape: MatmulShape, *, is_warm: bool) -> Prediction:
+        traffic = matmul_traffic(shape, self.tiles, is_warm=is_warm)
+        moved = work._replace(weight_bytes=traffic.dram_read_bytes, io_bytes=traffic.dram_write_bytes)
+        return self._predicted(moved, traffic, shape.footprint_bytes)
 
     def stream(self, work: Work, *, is_warm: bool = False) -> Prediction:
         """Return the prediction of a kernel that uses each of its bytes once: attention over a cache, elementwise.

@@ -100,13 +100,13 @@ def in_order(tiles: Tiles, words: str) -> Tiles:
 
 
 def state_errors(tables: list[Table], catalogue: Catalogue) -> list[StateError]:
-    """Return errors by device, kernel class and state of the operands, over rows of 16-bit matmuls and attention."""
+    """Return errors by device, kernel class and state of the operands, over rows of matmuls and decode attention."""
     parts = Parts(catalogue)
     pooled: dict[tuple[str, str, str], list[tuple[Floats, Floats]]] = {}
     for table in tables:
         is_cold = any(_ALWAYS_COLD in text for text in table.sidecar.how_to_read) if table.sidecar else False
         for rows in operator_rows(table):
-            if rows.kernel not in ("matmul/16bit", "attention/decode") or rows.work.dtype not in ("fp16", "bf16"):
+            if not rows.kernel.startswith(("matmul/", "attention/decode")):
                 continue
             for state, errors, without in _errors(parts, rows, is_always_cold=is_cold):
                 pooled.setdefault((rows.device, rows.kernel, state), []).append((errors, without))
@@ -135,7 +135,7 @@ def _errors(parts: Parts, rows: OperatorRows, *, is_always_cold: bool) -> Iterat
     model = _hierarchy(parts, rows.device, parts.engine(rows.runtime))
     if not model.tiles.cache_bytes:
         return
-    if rows.kernel == "attention/decode":
+    if rows.kernel.startswith("attention"):
         footprint: Floats = np.asarray(rows.work.n_bytes, dtype=np.float64)
         predicted = [model.stream(rows.work, is_warm=warm) for warm in (False, True)]
     else:
