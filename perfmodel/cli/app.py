@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "diagnose",
     "plan",
     "sensitivity",
+    "scale",
     "roofline",
     "fragmentation",
     "instances",

@@ -21,7 +21,8 @@ from perfmodel.plan.search import searched
 from perfmodel.plan.space import Space
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.page import checked_page, saved_page
-from perfmodel.report.plan import PlanView, plan_document, plan_rows, plan_tables
+from perfmodel.report.plan import plan_document, plan_rows, plan_tables
+from perfmodel.report.plan_view import PlanView
 from perfmodel.report.workbook import checked_workbook, saved_workbook
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.units import quantity

@@ -7,7 +7,7 @@ hold one such request is refused with its reason, before any time is computed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -22,10 +22,10 @@ from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import Model, MoeFfn
 from perfmodel.step.question import Case, Question, case_of
 from perfmodel.work.memory import memory_plan
-from perfmodel.work.memory_search import concurrency_at
+from perfmodel.work.memory_search import concurrency_at, does_not_fit
 from perfmodel.work.memory_types import MemoryPlan
 
-__all__ = ["Candidate", "Cut", "Family", "Refused", "Space", "candidates", "cuts", "families"]
+__all__ = ["Candidate", "Cut", "Family", "Refused", "Space", "candidate_of", "candidates", "cuts", "families"]
 
 _TP: Final = (1, 2, 4, 8, 16)
 _PP: Final = (1, 2, 4)
@@ -215,7 +215,7 @@ def _case(catalogue: Catalogue, space: Space, demand: Demand, family: Family, cu
     return case_of(catalogue, question)
 
 
-def _candidate(case: Case, space: Space, demand: Demand, family: Family, cut: Cut) -> Candidate | Refused:
+def _candidate(case: Case, headroom_frac: float, demand: Demand, family: Family, cut: Cut) -> Candidate | Refused:
     plan = memory_plan(case.memory)
     if not plan.starts:
         return Refused(family, cut, "memory", plan.reason, case)
@@ -224,12 +224,26 @@ def _candidate(case: Case, space: Space, demand: Demand, family: Family, cut: Cu
         return Refused(
             family, cut, "question", f"{case.setup.runtime.name} serves static batches: nothing to plan with"
         )
-    held = float(int(concurrency_at(plan, demand.length_tokens) * (1.0 - space.headroom_frac)))
+    held = float(int(concurrency_at(plan, demand.length_tokens) * (1.0 - headroom_frac)))
     most = min(held, float(plan.limits.max_num_seqs)) * plan.n_pools
     if most < 1:
         reason = f"the KV cache has room for {plan.kv_tokens} tokens and one request has {demand.length_tokens:g}"
         return Refused(family, cut, "memory", reason, case)
     return Candidate(family, cut, case, plan, "mixed" if named == "mixed" else "prefill-first", most)
+
+
+def candidate_of(case: Case, demand: Demand) -> Candidate:
+    """Return one replica of a settled case as a candidate; raises InfeasibleError where it cannot hold a request."""
+    limit = case.memory.options.max_model_len or int(max(demand.longest_tokens, demand.length_tokens))
+    case = replace(case, n_replicas=1, memory=case.memory.with_options(max_model_len=limit))
+    setup, layout = case.setup, case.setup.layout
+    names = Family(setup.model.name, setup.devices[0].name, setup.runtime.name, setup.scheme.name, setup.kv_dtype)
+    found = _candidate(case, 0.0, demand, names, Cut(layout.tp, layout.pp, layout.dp, layout.ep))
+    if isinstance(found, Refused):
+        if found.kind == "memory":
+            raise does_not_fit(case.memory, memory_plan(case.memory))
+        raise InfeasibleError(found.reason)
+    return found
 
 
 def _one_line(error: PerfmodelError) -> str:
@@ -252,6 +266,6 @@ def candidates(catalogue: Catalogue, space: Space, demand: Demand, targets: Targ
             for budget in space.token_budgets or (None,):
                 try:
                     case = _case(catalogue, space, demand, family, cut, budget)
-                    yield _candidate(case, space, demand, family, cut)
+                    yield _candidate(case, space.headroom_frac, demand, family, cut)
                 except (InfeasibleError, SpecError) as error:
                     yield Refused(family, cut, "question", _one_line(error))

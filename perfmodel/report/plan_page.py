@@ -17,17 +17,8 @@ from perfmodel.plan.ranking import OBJECTIVES
 from perfmodel.plan.sensitivity import effects
 from perfmodel.report.notes import assumption_lines, rate
 from perfmodel.report.page import cards, figure_html, items, page, section, table
-from perfmodel.report.plan import (
-    FRONTS,
-    SURE,
-    PlanView,
-    assumptions,
-    plan_document,
-    plan_rows,
-    short_time,
-    target_text,
-    warnings,
-)
+from perfmodel.report.plan import assumptions, plan_document, plan_rows, warnings
+from perfmodel.report.plan_view import FRONTS, SURE, PlanView, short_time, target_text
 from perfmodel.report.sensitivity import SensitivityView
 from perfmodel.serving.metrics import DEFINITIONS
 from perfmodel.sources import citation

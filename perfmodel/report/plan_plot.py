@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from perfmodel.estimate import Bound
 from perfmodel.plan.pareto import front
 from perfmodel.report.answer import bound_text
-from perfmodel.report.plan import PlanView
+from perfmodel.report.plan_view import PlanView
 
 __all__ = ["cost_figure", "front_figure", "rivals_figure", "time_figure"]
 

@@ -11,7 +11,8 @@ from perfmodel.plan.finalists import contested
 from perfmodel.plan.ranking import ranked
 from perfmodel.plan.search import searched
 from perfmodel.plan.space import Space
-from perfmodel.report.plan import PlanView, plan_document
+from perfmodel.report.plan import plan_document
+from perfmodel.report.plan_view import PlanView
 from tests.benchmarks.scenarios import shipped
 
 MODELS = ("llama-3.1-8b", "deepseek-r1-distill-qwen-32b", "llama-3.1-70b")

@@ -15,8 +15,9 @@ from perfmodel.plan.demand import Targets
 from perfmodel.plan.finalists import contested
 from perfmodel.plan.ranking import ranked
 from perfmodel.report.page import MOST_BYTES, cards, items, saved_page, table
-from perfmodel.report.plan import PlanView, plan_document
+from perfmodel.report.plan import plan_document
 from perfmodel.report.plan_page import plan_page, plan_sheets
+from perfmodel.report.plan_view import PlanView
 from perfmodel.report.workbook import saved_workbook
 from perfmodel.specs.catalogue import Catalogue
 from tests.unit.cli_parts import Run

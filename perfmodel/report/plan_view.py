@@ -1,0 +1,143 @@
+"""A plan with what every way out needs, each computed once: figures of all rivals, launch lines, reasons, fronts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.assurance import sure_replicas
+from perfmodel.plan.finalists import Contest, Finalist, finalist_of
+from perfmodel.plan.launch import Launch, launch_of
+from perfmodel.plan.pareto import front
+from perfmodel.plan.ranking import OBJECTIVES
+from perfmodel.plan.search import Plan
+from perfmodel.report.answer import bound_text
+from perfmodel.units import time_text
+
+__all__ = ["FRONTS", "SURE", "PlanView", "short_time", "target_text"]
+
+SURE: Final = 0.9
+"""Probability for which the number of devices is stated beside the plan."""
+FRONTS: Final[Mapping[str, tuple[str, str]]] = {
+    "interactivity": ("tokens_per_s_per_user", "tokens_per_s_per_device"),
+    "cost": ("e2e_s", "usd_per_million_tokens"),
+}
+"""Fronts by name: figures of a row; of `cost` less is better, of `interactivity` more."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlanView:
+    """A contest with what every way out needs, each computed once."""
+
+    contest: Contest
+
+    @property
+    def plan(self) -> Plan:
+        """The plan behind it."""
+        return self.contest.ranked.plan
+
+    @cached_property
+    def finalists(self) -> dict[int, Finalist]:
+        """Every rival that meets the targets as scalars: as simulated, else its best row in steady state."""
+        found = dict(self.contest.finalists)
+        for i in self.contest.order:
+            if i not in found:
+                found[i] = finalist_of(self.plan, int(self.contest.ranked.rivals[i].rows[0]))
+        return found
+
+    @cached_property
+    def launches(self) -> dict[int, Launch]:
+        """How the first two places are started."""
+        places = self.contest.order[:2]
+        return {i: launch_of(self.plan.catalogue, self.finalists[i].candidate) for i in places}
+
+    @cached_property
+    def sure(self) -> int | None:
+        """Replicas of the winner with which the targets are met as surely as `SURE`."""
+        winner = self.contest.winner
+        return None if winner is None else sure_replicas(self.plan, winner, SURE)
+
+    def front_rows(self, name: str) -> NDArray[np.int64]:
+        """Return the rows on a front, whether they meet the targets or not."""
+        x, y = (getattr(self.plan.table, figure) for figure in FRONTS[name])
+        return front(-x, -y) if name == "cost" else front(x, y)
+
+    @cached_property
+    def reference_usd_per_million_tokens(self) -> float | None:
+        """The lowest cost among rivals whose price is known."""
+        table = self.plan.table
+        known = [float(table.usd_per_million_tokens[f.row]) for f in self.finalists.values()]
+        return min((cost for cost in known if not np.isnan(cost)), default=None)
+
+    def worth(self, finalist: Finalist) -> float | None:
+        """Return the price of a device and hour at which a rival costs what the cheapest priced one costs."""
+        reference, table = self.reference_usd_per_million_tokens, self.plan.table
+        if reference is None:
+            return None
+        tokens_per_hour = float(table.served_per_s[finalist.row]) * table.output_tokens * 3600.0
+        return reference * tokens_per_hour / 1e6 / finalist.n_devices
+
+    def reason(self, i: int) -> str:
+        """Return why a rival is not first; empty for the winner."""
+        contest = self.contest
+        rival = contest.ranked.rivals[i]
+        if i in contest.lost:
+            return contest.lost[i]
+        if not rival.is_feasible:
+            return rival.misses
+        best = contest.order[0]
+        if i == best:
+            return ""
+        return _behind(contest, self.finalists[best], self.finalists[i])
+
+
+def _behind(contest: Contest, best: Finalist, own: Finalist) -> str:
+    """Return by how much a rival is behind, and where its time goes."""
+    score, objective = contest.ranked.score, contest.ranked.objective
+    a, b = float(score[best.row]), float(score[own.row])
+    where = own.bounds[0]
+    spent = f"; time goes to {bound_text(where[0])} {100 * where[1]:.0f} %"
+    devices = f"{own.n_devices} devices against {best.n_devices}"
+    if not np.isfinite(b):
+        return f"no price known; {devices}{spent}"
+    if abs(b - a) <= 1e-9 * abs(a):
+        e2e = float(own.point.e2e.value) / float(best.point.e2e.value) - 1.0
+        return f"equal in {OBJECTIVES[objective]}; {100 * abs(e2e):.3g} % {'slower' if e2e >= 0 else 'faster'}{spent}"
+    ratio = a / b if objective == "throughput" else b / a
+    words = {
+        "cost": f"costs {ratio:.3g} x as much: {devices}",
+        "devices": devices,
+        "latency": f"takes {ratio:.3g} x as long",
+        "throughput": f"a device gives 1/{ratio:.3g} of the tokens",
+        "energy": f"takes {ratio:.3g} x the energy",
+    }
+    return words[objective] + spent
+
+
+def short_time(seconds: float) -> str:
+    """Return a time with three digits, for tables that must be narrow.
+
+    >>> short_time(0.04571), short_time(1.2345)
+    ('45.7 ms', '1.23 s')
+    """
+    return time_text(float(f"{seconds:.3g}"))
+
+
+def target_text(view: PlanView) -> str:
+    """Return the targets in words."""
+    t = view.plan.targets
+    parts = [
+        f"{name} at most {time_text(value)}"
+        for name, value in (("TTFT", t.ttft_s), ("TPOT", t.tpot_s), ("end to end", t.e2e_s))
+        if value is not None
+    ]
+    parts = [f"p{t.percentile} of {' and '.join(parts)}"] if parts else ["no latency target"]
+    parts.append(f"at most {t.max_devices} devices")
+    if t.budget_usd_per_hour is not None:
+        parts.append(f"at most {t.budget_usd_per_hour:g} USD/h")
+    return ", ".join(parts)
