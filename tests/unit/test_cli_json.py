@@ -21,11 +21,26 @@ ASKED = {
     "whatif": ("whatif", "llama-3.1-8b", "h100-sxm", "--vary", "quantization=none,fp8", *LOAD),
     "sweep": ("sweep", "llama-3.1-8b", "h100-sxm", "--vary", "batch=1,2", "--vary", "tp=1,3"),
     "roofline": ("roofline", "llama-3.1-8b", "h100-sxm"),
+    "hierarchy-matmul": (
+        "hierarchy",
+        "matmul",
+        "ascend-910b2",
+        "512",
+        "512",
+        "512",
+        "--stated-use",
+        "0.9",
+        "--stated-hit",
+        "0.4",
+    ),
+    "hierarchy-show": ("hierarchy", "show", "ascend-910b2"),
+    "issue": ("issue", "ascend-910b2", "vadd c, a, b; vmul d, c, b", "--ipc", "2,1", "--longer", "0.5"),
+    "layout": ("layout", "[L,D]", "--size", "L=64,D=64", "--on", "ascend-910b2"),
     "hardware-list": ("hardware", "list", "h100"),
     "models-list": ("models", "list", "llama-3.1-8b"),
     "models-show": ("models", "show", "llama-3.1-8b"),
 }
-FREE = ("waterfall_bytes", "bound_shares", "n_params_by_part", "weight_bytes", "layers", "published")
+FREE = ("stall_cycles", "waterfall_bytes", "bound_shares", "n_params_by_part", "weight_bytes", "layers", "published")
 """Keys whose own keys are names of parts, bounds and schemes."""
 
 
