@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ulp
+from math import inf, isfinite, prod, ulp
 from pathlib import Path
 from typing import Final
 
-from perfmodel.errors import Fault, MeasurementError
+from perfmodel.errors import MeasurementError
 from perfmodel.measure.importers.registry import import_file
 from perfmodel.measure.profile import OperatorTiming
+from perfmodel.measure.text import Faults
 
 __all__ = ["Overlap", "Profile", "StreamName", "profile_of", "read_profile"]
 
@@ -22,6 +23,7 @@ StreamName = tuple[str, str]
 _SYNCHRONISES: Final = re.compile(r"(event|notify)_?(wait|record|reset)|place_?holder", re.IGNORECASE)
 """Tasks that only order streams: their time is that of waiting."""
 _LEAST_OVERLAP_S: Final = 5e-8
+_MOST_ELEMENTS: Final = 2**50
 _CLOCK_ULPS: Final = 4.0
 """Starts count from an epoch in most files: rounding of a double may make neighbours overlap by this many units."""
 
@@ -128,20 +130,30 @@ def profile_of(
 ) -> Profile:
     """Return a profile of timings.
 
-    Raises MeasurementError where there are none, a duration is negative or not finite, or all take no time.
+    Raises MeasurementError where there are none, a duration or start is not finite, a duration is negative, or all take
+    no time.
     """
-    bad = [
-        Fault(o.place or f"operator {i}", f"{o.duration_s:g} s", "a duration of at least 0")
-        for i, o in enumerate(operators, start=1)
-        if not 0.0 <= o.duration_s < float("inf")
-    ]
+    bad = Faults()
+    for i, o in enumerate(operators, start=1):
+        if not 0.0 <= o.duration_s < inf:
+            bad.add(o.place or f"operator {i}", f"{o.duration_s:g} s", "a duration of at least 0")
+        if o.start_s is not None and not isfinite(o.start_s):
+            bad.add(o.place or f"operator {i}", f"start {o.start_s:g} s", "a finite start")
     if bad:
-        raise MeasurementError(f"{name} holds durations that time cannot take", faults=bad[:20])
+        raise bad.raised(f"{name} holds durations or starts that time cannot take")
     if not operators or sum(o.duration_s for o in operators) <= 0.0:
         raise MeasurementError(
             f"{name} holds no operator that took time", expected="operators with durations", cure="Profile a run."
         )
-    return Profile(name, tuple(formats), tuple(operators), tuple(links), tuple(warnings))
+    return Profile(name, tuple(formats), tuple(_sound(o) for o in operators), tuple(links), tuple(warnings))
+
+
+def _sound(operator: OperatorTiming) -> OperatorTiming:
+    """Return the operator without shapes that no memory could hold: those of a damaged file."""
+    every = (*operator.input_shapes, *operator.output_shapes)
+    if all(0 <= prod(shape) <= _MOST_ELEMENTS for shape in every):
+        return operator
+    return replace(operator, input_shapes=(), output_shapes=())
 
 
 def read_profile(paths: Sequence[Path | str], form: str | None = None) -> Profile:

@@ -16,11 +16,14 @@ from perfmodel.errors import MeasurementError, SpecError
 from perfmodel.estimate import Bound
 from perfmodel.measure.importers.registry import import_text
 from perfmodel.measure.profile import OperatorTiming
+from perfmodel.measure.profiling.answer import profile_answer
 from perfmodel.measure.profiling.profile_file import Profile, profile_of, read_profile
 from perfmodel.measure.profiling.roofline_gap import GapPrices, operator_counts, roofline_gaps
 from perfmodel.measure.profiling.shares import StatedShare, common_total_s, operator_shares, stream_shares
 from perfmodel.measure.profiling.suggest import suggestions
 from perfmodel.measure.profiling.timeline import amdahl_s, factor_of, timeline_of, what_if
+from perfmodel.report.output import json_text
+from perfmodel.report.profile import profile_document
 from perfmodel.specs.catalogue import Catalogue
 from tests.unit.cli_parts import Run, answer
 from tests.unit.measure.profile_parts import HEADER, Op, span, table, trace, transformer, written
@@ -190,6 +193,51 @@ def test_file_that_is_no_profile_is_refused(run_cli: Run, tmp_path: Path) -> Non
 def test_negative_duration_in_the_program_is_refused() -> None:
     with pytest.raises(MeasurementError, match="time cannot take"):
         profile_of([op("a", 0, -1)])
+
+
+@pytest.fixture(scope="module")
+def priced(catalogue: Catalogue) -> GapPrices:
+    return prices(catalogue)
+
+
+WORD = st.sampled_from(["MatMulV2", "Cast", "hcom_allReduce_", "Relu", "Conv2D", "", "Softmax"])
+SHAPES = st.lists(st.lists(st.sampled_from([0, 1, 16, 4096, 10**400]), max_size=4).map(tuple), max_size=3).map(tuple)
+
+
+@given(
+    st.lists(
+        st.builds(
+            OperatorTiming,
+            name=WORD,
+            type=WORD,
+            duration_s=st.sampled_from([0.0, 1e-9, 1e-5, 3e-5, 1e9]),
+            start_s=st.sampled_from([None, 0.0, 1e-5, 2e-5, 1.7e9, -3.0]),
+            n_calls=st.sampled_from([1, 1, 1, 7]),
+            stream=st.sampled_from(["", "2", "x"]),
+            input_shapes=SHAPES,
+            output_shapes=SHAPES,
+            input_dtypes=st.sampled_from([(), ("bf16",), ("bf16", "fp32"), ("int8", "int8", "odd")]),
+            output_dtypes=st.sampled_from([(), ("bf16",)]),
+        ),
+        max_size=8,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_whatever_a_profile_holds_is_answered_or_refused(priced: GapPrices, operators: list[OperatorTiming]) -> None:
+    try:
+        profile = profile_of(operators)
+    except MeasurementError:
+        assert sum(o.duration_s for o in operators) <= 0.0
+        return
+    found = profile_answer(profile, prices=priced, what_ifs=[(operators[0].type or operators[0].name, 2.0)])
+    json_text(profile_document(found))
+    assert sum(one.share for one in found.operators) == pytest.approx(1.0)
+    assert (found.timeline is None) == bool(found.untestable)
+
+
+def test_start_that_is_no_moment_is_refused() -> None:
+    with pytest.raises(MeasurementError, match="start inf"):
+        profile_of([op("a", float("inf"), 1)])
 
 
 def test_links_of_a_trace_are_dependencies() -> None:
