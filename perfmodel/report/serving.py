@@ -11,6 +11,7 @@ from perfmodel.report.memory import pool_text
 from perfmodel.report.notes import count, note_parts, rate
 from perfmodel.serving.deployment import ServingCase
 from perfmodel.serving.metrics import DEFINITIONS, PERCENTILES, ServingResult, Spread
+from perfmodel.serving.records import LOST
 from perfmodel.units import NS_PER_S, time_text
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _LIMITS: Final = {
     "max_num_seqs": "max_num_seqs",
     "token_budget": "token budget",
     "batch_closed": "end of the static batch",
+    "batch_window": "batching window",
 }
 
 
@@ -57,6 +59,8 @@ def serving_document(serving: ServingCase, result: ServingResult) -> dict[str, A
         "calibration": serving.case.calibration.name,
         "policy": serving.setup.policy,
         "order": serving.setup.order,
+        "routing": serving.setup.routing,
+        "prefix_cache": serving.setup.prefix_cache,
         "max_num_seqs": limits.max_num_seqs,
         "max_num_batched_tokens": limits.max_num_batched_tokens,
         "max_model_len": limits.max_model_len,
@@ -86,6 +90,13 @@ def serving_document(serving: ServingCase, result: ServingResult) -> dict[str, A
         "n_preemptions": result.n_preemptions,
         "n_preempted_requests": result.n_preempted_requests,
         "prompt_tokens_read": usage.prompt_tokens_read,
+        "prefix_asked_tokens": run.asked_tokens,
+        "prefix_found_tokens": run.found_tokens,
+        "prefix_hit_frac": result.prefix_hit_frac,
+        "n_moved_blocks": run.n_moved_blocks,
+        "sent_kv_tokens": run.sent_tokens,
+        "n_retried": run.n_retried,
+        "n_warmup": result.n_warmup,
         "binding_limit": result.binding_limit,
         "limit_shares": dict(usage.limit_shares),
         "is_stable": result.is_stable,
@@ -116,6 +127,7 @@ def request_rows(result: ServingResult) -> Iterator[dict[str, Any]]:
     run = result.run
     start_ns = int(run.sent_ns.min())
     columns = {name: column.tolist() for name, column in result.columns.items()}
+    priorities = run.trace.priorities
     for i in range(len(run.trace)):
         times = {name: None if math.isnan(column[i]) else column[i] for name, column in columns.items()}
         yield {
@@ -124,6 +136,7 @@ def request_rows(result: ServingResult) -> Iterator[dict[str, Any]]:
             "input_tokens": int(run.trace.input_tokens[i]),
             "output_tokens": int(run.trace.output_tokens[i]),
             "replica": int(run.replica[i]),
+            "priority": priorities[i],
             **times,
             "n_preemptions": int(run.n_preemptions[i]),
             "refused": run.refused.get(i, ""),
@@ -204,6 +217,8 @@ def serving_tables(serving: ServingCase, result: ServingResult, *, what: str) ->
     facts.add_row("Use", use)
     pool = f"{100 * usage.kv_used_frac:.3g} % held on average, {100 * usage.kv_used_most_frac:.3g} % at most"
     facts.add_row("KV cache", f"{pool}; {result.n_preemptions} preemptions of {result.n_preempted_requests} requests")
+    for label, text in _feature_rows(result):
+        facts.add_row(label, text)
     facts.add_row("Memory of a rank", pool_text(serving.plan))
     little = f"Little's law {checks.mean_in_system:.5g} = {checks.rate_times_e2e:.5g} requests in the system"
     books = "requests, tokens and blocks conserved" if checks.hold else "books do not balance"
@@ -212,6 +227,23 @@ def serving_tables(serving: ServingCase, result: ServingResult, *, what: str) ->
     for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s"):
         yield Text(f"{name[:-2].upper()}: {DEFINITIONS[name]}", style="dim")
     yield from note_parts(serving.assumed, serving_warnings(serving, result))
+
+
+def _feature_rows(result: ServingResult) -> Iterator[tuple[str, str]]:
+    """Yield what is said only where it happened: prefix hits, swapped blocks, sent caches, failures, warm-up."""
+    run = result.run
+    if result.prefix_hit_frac is not None:
+        share = f"{100 * result.prefix_hit_frac:.3g} % of prompt tokens found"
+        yield "Prefix cache", f"{share} ({count(run.found_tokens)} of {count(run.asked_tokens)})"
+    if run.n_moved_blocks:
+        yield "Swap", f"{count(run.n_moved_blocks)} blocks moved to host memory and back"
+    if run.sent_tokens:
+        yield "KV caches sent", f"{count(run.sent_tokens)} tokens from prefill to decode replicas"
+    if run.setup.failures:
+        n_lost = sum(reason == LOST for reason in run.refused.values())
+        yield "Failures", f"{run.n_retried} requests sent again, {n_lost} lost"
+    if result.n_warmup:
+        yield "Warm-up", f"{count(result.n_warmup)} requests served and not counted"
 
 
 def _limits_text(shares: Mapping[str, float]) -> str:

@@ -74,11 +74,13 @@ class Batch:
         "n_moved",
         "n_over",
         "n_running",
+        "now_ns",
         "pool",
         "preempted",
         "queue",
         "rejoined",
         "rule",
+        "sent_ns",
     )
 
     def __init__(
@@ -114,6 +116,9 @@ class Batch:
         self.cut_request = -1
         self._cut_done = self._cut_total = 0
         self._is_fed = False
+        self.now_ns = 0
+        self.sent_ns: Sequence[int] = ()
+        """When each request was sent."""
         self._inputs, self._outputs = input_tokens, output_tokens
 
     # Prompts.

@@ -9,7 +9,11 @@ from typing import Final
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.clock import TableClock
+from perfmodel.serving.decoding import ONE_TOKEN, Pace
 from perfmodel.serving.engine import ServingSetup
+from perfmodel.serving.fleet_setup import Disaggregation
+from perfmodel.serving.options import ServingOptions
+from perfmodel.serving.parts import kv_link, shared_device, swap_of, window_groups
 from perfmodel.serving.scheduler import SchedulerLimits
 from perfmodel.serving.step_table import EngineTimes, step_table
 from perfmodel.specs.quantization import Scheme
@@ -30,6 +34,9 @@ _POLICY_OF_ACCOUNTING: Final = {
     "plain": "static",
 }
 
+_CACHES_PREFIXES: Final = ("vllm-v1", "sglang")
+"""Accountings of engines that look prompts up in a prefix cache unless they are told not to."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ServingCase:
@@ -48,20 +55,14 @@ def serving_case(
     trace: Trace,
     *,
     policy: str | None = None,
-    order: str = "fcfs",
-    routing: str = "round-robin",
+    options: ServingOptions | None = None,
     schemes: Callable[[], Sequence[Scheme]] = tuple,
 ) -> ServingCase:
     """Return the simulation behind a case for a trace.
 
     Raises InfeasibleError where the model does not fit, SpecError for what is not simulated.
     """
-    if case.setup.speculation is not None:
-        raise SpecError(
-            "speculative decoding is not simulated",
-            expected="no drafted tokens",
-            cure="`perfmodel estimate` prices it for a static batch.",
-        )
+    options = options or ServingOptions()
     assumed = list(case.assumed)
     served = trace.input_tokens + trace.output_tokens
     if case.memory.options.max_model_len is None:
@@ -69,29 +70,81 @@ def serving_case(
         case = replace(case, memory=case.memory.with_options(max_model_len=longest))
         assumed.append(f"context limit {longest} tokens (the longest request)")
     plan = checked_memory(case, schemes=schemes)
-    accounting = case.setup.runtime.memory.accounting
     if policy is None:
         policy = policy_of_plan(case, plan)
         assumed.append(f"scheduling {policy} (as {case.setup.runtime.name} does)")
-    runtime = case.setup.runtime
-    limits = _limits(plan, v0=accounting == "vllm-v0", reserves_prompt=runtime.scheduler.reserves_prompt)
+    limits = _limits(case, plan, assumed)
     if plan.n_pools > 1:
         assumed.append(f"{plan.n_pools} data-parallel ranks share sequences evenly and keep pace")
     if case.setup.layout.pp > 1:
         assumed.append(f"a step passes the pipeline as {case.setup.layout.pp} equal microbatches")
-    if any(s.footprint.windows or s.footprint.state_bytes_per_sequence for s in plan.stages):
-        assumed.append("KV of windows and states counted as blocks of the mean: kv_tokens of the memory plan")
     longest = min(int(served.max()), limits.max_model_len)
     most_read = min(limits.max_num_batched_tokens, int(trace.input_tokens.sum()) + longest)
-    table = step_table(
-        EngineTimes(case.engine),
-        n_seqs=min(limits.max_num_seqs, len(trace)),
-        context_tokens=longest,
-        prompt_tokens=max(most_read, 2),
-    )
-    setup = ServingSetup(limits=limits, policy=policy, order=order, n_replicas=case.n_replicas, routing=routing)
+    n_seqs = min(limits.max_num_seqs, len(trace))
+    table = step_table(EngineTimes(case.engine), n_seqs=n_seqs, context_tokens=longest, prompt_tokens=max(most_read, 2))
+    setup = _setup(case, plan, trace, options, assumed, policy=policy, limits=limits)
     assumed += [text for text in plan.assumed if text not in assumed]
     return ServingCase(case, plan, setup, TableClock(table), tuple(assumed), (*case.warnings, *plan.warnings))
+
+
+def _setup(
+    case: Case,
+    plan: MemoryPlan,
+    trace: Trace,
+    options: ServingOptions,
+    assumed: list[str],
+    *,
+    policy: str,
+    limits: SchedulerLimits,
+) -> ServingSetup:
+    """Return the setup with everything that the options ask for."""
+    n_replicas, apart, sharing = case.n_replicas, None, None
+    if options.n_prefill:
+        both = options.n_prefill + options.n_decode
+        if n_replicas not in (1, both):
+            got = f"{n_replicas} replicas, {options.n_prefill} for prefill and {options.n_decode} for decode"
+            raise SpecError("prefill and decode cannot be apart", got=got, expected=f"{both} replicas, or one named")
+        link, text = kv_link(case, plan, options)
+        n_replicas, apart = both, Disaggregation(n_prefill=options.n_prefill, n_decode=options.n_decode, link=link)
+        assumed += [f"{both} replicas like the one named: {options.n_prefill} prefill, {options.n_decode} decode", text]
+    if options.n_instances > 1:
+        n_replicas *= options.n_instances
+        inputs, outputs = float(trace.input_tokens.mean()), float(trace.output_tokens.mean())
+        most = limits.n_blocks * limits.block_tokens / (inputs + outputs)
+        n_seqs = max(1.0, min(float(limits.max_num_seqs), most, len(trace) / n_replicas))
+        sharing, text = shared_device(case, plan, options, n_seqs=n_seqs, input_tokens=inputs, output_tokens=outputs)
+        assumed.append(text)
+    swap = swap_of(case, plan) if options.swaps else None
+    if swap is not None:
+        assumed.append(f"a block crosses the host link in {swap.block_ns / 1e3:.3g} us, and hides behind nothing")
+    speculation = case.setup.speculation
+    pace = ONE_TOKEN
+    if speculation is not None:
+        pace = Pace.of(speculation.acceptance_length, n_draft=int(speculation.n_draft))
+        assumed.append("every sequence gains the mean of the speculative tokens, rounded over steps")
+    return ServingSetup(
+        limits=limits,
+        policy=policy,
+        order=options.order,
+        n_replicas=n_replicas,
+        routing=options.routing,
+        prefix_cache=_caches_prefixes(case, trace, options, limits),
+        pace=pace,
+        swap=swap,
+        window=options.window,
+        apart=apart,
+        failures=options.failures,
+        sharing=sharing,
+    )
+
+
+def _caches_prefixes(case: Case, trace: Trace, options: ServingOptions, limits: SchedulerLimits) -> bool:
+    """Return whether prompts find what others have read: as stated, or where the engine does so by default."""
+    if trace.prefixes is None or limits.n_window_groups:
+        return False
+    if options.prefix_cache is not None:
+        return options.prefix_cache
+    return case.setup.runtime.memory.accounting in _CACHES_PREFIXES
 
 
 def policy_of_plan(case: Case, plan: MemoryPlan) -> str:
@@ -100,8 +153,11 @@ def policy_of_plan(case: Case, plan: MemoryPlan) -> str:
     return "prefill-first" if policy == "mixed" and not plan.limits.chunked_prefill else policy
 
 
-def _limits(plan: MemoryPlan, *, v0: bool, reserves_prompt: bool) -> SchedulerLimits:
-    return SchedulerLimits(
+def _limits(case: Case, plan: MemoryPlan, assumed: list[str]) -> SchedulerLimits:
+    """Return what the scheduler may do, with windows in blocks where they can be told apart."""
+    runtime = case.setup.runtime
+    v0 = runtime.memory.accounting == "vllm-v0"
+    limits = SchedulerLimits(
         max_num_seqs=plan.limits.max_num_seqs * plan.n_pools,
         max_num_batched_tokens=plan.limits.max_num_batched_tokens * plan.n_pools,
         max_model_len=plan.limits.max_model_len,
@@ -109,5 +165,14 @@ def _limits(plan: MemoryPlan, *, v0: bool, reserves_prompt: bool) -> SchedulerLi
         block_tokens=plan.block_tokens,
         chunked=plan.limits.chunked_prefill,
         watermark_frac=_V0_WATERMARK_FRAC if v0 else 0.0,
-        reserves_prompt=reserves_prompt,
+        reserves_prompt=runtime.scheduler.reserves_prompt,
     )
+    if not any(s.footprint.windows or s.footprint.state_bytes_per_sequence for s in plan.stages):
+        return limits
+    windows = window_groups(plan)
+    if windows is None:
+        assumed.append("KV of windows and states counted as blocks of the mean: kv_tokens of the memory plan")
+        return limits
+    groups, text = windows
+    assumed.append(text)
+    return replace(limits, **groups)  # type: ignore[arg-type]

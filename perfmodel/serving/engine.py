@@ -27,7 +27,7 @@ from perfmodel.serving.queues import ORDERS, queue_of, victims_of
 from perfmodel.serving.records import NEVER, Records, Segments, Told
 from perfmodel.serving.replica import Replica
 from perfmodel.serving.routing import ROUTINGS, router_of
-from perfmodel.serving.scheduler import Policy, SchedulerLimits, policy_of
+from perfmodel.serving.scheduler import BatchWindow, Policy, SchedulerLimits, Windowed, policy_of
 from perfmodel.serving.sharing import SharedClock
 
 __all__ = ["ReplicaMaker", "Run", "ServingSetup", "Swap", "simulated"]
@@ -61,6 +61,7 @@ class ServingSetup:
     prefix_cache: bool = False
     pace: Pace = ONE_TOKEN
     swap: Swap | None = None
+    window: BatchWindow | None = None
     apart: Disaggregation | None = None
     failures: tuple[Failure, ...] = ()
     sharing: Sharing | None = None
@@ -85,7 +86,8 @@ class ServingSetup:
 
     def new_policy(self) -> Policy:
         """Return a scheduler for one replica."""
-        return self.make_policy(self.limits) if self.make_policy else policy_of(self.policy, self.limits)
+        policy = self.make_policy(self.limits) if self.make_policy else policy_of(self.policy, self.limits)
+        return policy if self.window is None else Windowed(policy, self.window)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -37,8 +37,8 @@ DEFINITIONS: Final[Mapping[str, str]] = {
     "goodput_requests_per_s": "completed requests that meet every objective, over the same time",
     "busy_frac": "share of that time in which a step runs, mean over replicas",
     "kv_used_frac": "blocks held over blocks of the pool, mean over that time and over replicas",
-    "limit_shares": "share of that time in which requests wait for KV blocks, a sequence slot, the token budget or the "
-    "end of a static batch; arrival_rate: none waits at the start of the step, or nothing runs",
+    "limit_shares": "share of that time in which requests wait for KV blocks, a sequence slot, the token budget, the "
+    "end of a static batch or a batching window; arrival_rate: none waits at the start of the step, or nothing runs",
 }
 _NOISE_SIGMAS: Final = 2.0
 _GROWTH_FRAC: Final = 0.02
@@ -153,11 +153,18 @@ class ServingResult:
     growth_requests_per_s: float | None
     """What waits grows by so many requests per second: arrivals are beyond saturation. None: it does not grow."""
     checks: Checks
+    n_warmup: int = 0
+    """Requests that were served and are not counted."""
 
     @property
     def is_stable(self) -> bool:
         """Whether latencies belong to the load, and not to the length of the trace."""
         return self.growth_requests_per_s is None
+
+    @property
+    def prefix_hit_frac(self) -> float | None:
+        """Share of prompt tokens that were found in the prefix cache, None where nobody looked."""
+        return self.run.found_tokens / self.run.asked_tokens if self.run.asked_tokens else None
 
     @property
     def binding_limit(self) -> str:
@@ -170,9 +177,17 @@ def _seconds(after: NDArray[np.int64], before: NDArray[np.int64], served: NDArra
     return np.where(served, (after - before) / NS_PER_S, np.nan)
 
 
-def serving_result(run: Run, *, slo: Slo | None = None) -> ServingResult:
-    """Return the figures of a run; with objectives also the goodput."""
-    served = run.finish_ns >= 0
+def serving_result(run: Run, *, slo: Slo | None = None, warmup_s: float = 0.0) -> ServingResult:
+    """Return the figures of a run; with objectives also the goodput.
+
+    Requests that were sent up to `warmup_s` seconds after the first count in checks, use and preemptions only.
+    """
+    all_served = run.finish_ns >= 0
+    served = all_served
+    if warmup_s > 0 and all_served.any():
+        served = all_served & (run.sent_ns - run.sent_ns[all_served].min() > warmup_s * NS_PER_S)
+        if not served.any():
+            raise SpecError("nothing is left to count", where="warmup", got=f"{warmup_s:g} s", expected="a shorter one")
     outputs, inputs = run.trace.output_tokens, run.trace.input_tokens
     decode_ns = (run.finish_ns - run.first_token_ns) / np.maximum(outputs - 1, 1)
     columns = {
@@ -182,9 +197,7 @@ def serving_result(run: Run, *, slo: Slo | None = None) -> ServingResult:
         "queue_s": _seconds(run.scheduled_ns, run.sent_ns, served),
     }
     n_completed = int(served.sum())
-    start_ns = int(run.sent_ns[served].min()) if n_completed else 0
-    duration_ns = int(run.finish_ns.max()) - start_ns if n_completed else 0
-    duration_s = duration_ns / NS_PER_S
+    duration_s = _duration_ns(run, served) / NS_PER_S
     in_tokens, out_tokens = int(inputs[served].sum()), int(outputs[served].sum())
     spreads = {name: Spread.of(column[np.isfinite(column)]) for name, column in columns.items()}
     spreads["itl_s"] = _itl(run)
@@ -203,13 +216,19 @@ def serving_result(run: Run, *, slo: Slo | None = None) -> ServingResult:
         output_tokens_per_s=out_tokens * per_s,
         total_tokens_per_s=(in_tokens + out_tokens) * per_s,
         goodput_requests_per_s=None if good is None else good * per_s,
-        goodput_frac=None if good is None else good / len(run.trace),
+        goodput_frac=None if good is None else good / max(n_completed + len(run.refused), 1),
         n_preemptions=int(run.n_preemptions.sum()),
         n_preempted_requests=int((run.n_preemptions > 0).sum()),
-        growth_requests_per_s=_growth(run, served),
-        checks=_checks(run, served, duration_ns, out_tokens),
-        usage=_usage(run, duration_ns),
+        growth_requests_per_s=_growth(run, all_served),
+        n_warmup=int(all_served.sum()) - n_completed,
+        checks=_checks(run, all_served),
+        usage=_usage(run, _duration_ns(run, all_served)),
     )
+
+
+def _duration_ns(run: Run, served: NDArray[np.bool_]) -> int:
+    """Return the time from the first of these requests to the last token."""
+    return int(run.finish_ns.max()) - int(run.sent_ns[served].min()) if served.any() else 0
 
 
 def _meets(slo: Slo, columns: Mapping[str, Array], served: NDArray[np.bool_]) -> int:
@@ -272,8 +291,9 @@ def _growth(run: Run, served: NDArray[np.bool_]) -> float | None:
     return grown * NS_PER_S / int(end - middle)
 
 
-def _checks(run: Run, served: NDArray[np.bool_], duration_ns: int, output_tokens: int) -> Checks:
-    n = int(served.sum())
+def _checks(run: Run, served: NDArray[np.bool_]) -> Checks:
+    n, duration_ns = int(served.sum()), _duration_ns(run, served)
+    output_tokens = int(run.trace.output_tokens[served].sum())
     e2e_ns = int((run.finish_ns - run.sent_ns)[served].sum())
     gaps = sum(int((s.output_tokens - s.n_late).sum()) for s in run.segments) + int(run.late_gaps[:, 1].sum())
     return Checks(

@@ -50,6 +50,7 @@ class Replica:
         self._records, self._done = records, done
         self._inputs, self._outputs = lengths
         self._moved_block_ns = moved_block_ns
+        batch.sent_ns = records.sent_ns
         self._late: list[tuple[int, int]] = []
         """(time of their last token, how many) of decoding sequences that stood still since."""
         self._last_token_ns: dict[int, int] = {}
@@ -76,6 +77,7 @@ class Replica:
             self.in_system_ns += at_ns - sent_ns
         self.inbox.due.clear()
         self.batch = batch.after(self.batch)
+        batch.sent_ns = self._records.sent_ns
         self.n_in_system = 0
         for notes in (self._late, self._last_token_ns, self._joined_ns):
             notes.clear()
@@ -121,6 +123,7 @@ class Replica:
             if self.now_ns >= until_ns:
                 return
             batch.limit = Limit.ARRIVAL_RATE
+            batch.now_ns = self.now_ns
             decodes = plan(batch)
             n_most = NEVER
             if batch.preempted:
@@ -130,6 +133,8 @@ class Replica:
                 self._remember_rejoined()
             if batch.chunks:
                 self._step_with_prompts(decodes)
+            elif not batch.decoding.n_seqs:
+                self._wait(min(self.policy.wakes_ns, inbox.next_ns(), until_ns))
             else:
                 self._decode_steps(n_most, until_ns)
             if once:
@@ -143,8 +148,9 @@ class Replica:
             n_most = 1
         if n_most > 1:
             n_most = batch.steps_to_event()
-        if self.policy.admits_beside_decodes and (not batch.queue or batch.queue.reorders):
-            until_ns = min(until_ns, self.inbox.next_ns())
+        policy = self.policy
+        if policy.admits_beside_decodes and (not batch.queue or batch.queue.reorders or policy.wakes_ns < NEVER):
+            until_ns = min(until_ns, self.inbox.next_ns(), policy.wakes_ns)
         context = decoding.context + n_seqs
         n_steps, time_ns = self.clock.decode_run(
             n_seqs, context, n_most=n_most, until_ns=until_ns - self.now_ns, per_step=decoding.tokens_of(1)
@@ -204,6 +210,11 @@ class Replica:
             else:
                 self._joined_ns[request] = now_ns
         batch.chunks = []
+
+    def _wait(self, until_ns: int) -> None:
+        """Let time pass in which requests wait and nothing runs."""
+        self.in_system_ns += self.n_in_system * (until_ns - self.now_ns)
+        self.now_ns = until_ns
 
     def _passed(
         self, time_ns: int, n_steps: int, n_seqs: int, n_running: int, prompt_tokens: int, n_late: int, n_given: int

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from perfmodel.errors import Fault, SpecError
 from perfmodel.serving.decoding import BlockRule
+from perfmodel.serving.queues import ArrivalOrder
+from perfmodel.serving.records import NEVER
 
 if TYPE_CHECKING:
     from perfmodel.serving.batch import Batch
 
 __all__ = [
     "POLICIES",
+    "BatchWindow",
     "Limit",
     "MixedBatching",
     "Policy",
@@ -27,6 +30,7 @@ __all__ = [
     "PrefillFirst",
     "SchedulerLimits",
     "StaticBatching",
+    "Windowed",
     "policy_of",
 ]
 
@@ -41,6 +45,7 @@ class Limit(IntEnum):
     MAX_NUM_SEQS = 2
     TOKEN_BUDGET = 3
     BATCH_CLOSED = 4
+    BATCH_WINDOW = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +129,14 @@ class SchedulerLimits:
 
 
 class Policy(Protocol):
-    """A scheduler. `admits_beside_decodes`: an arrival may change the step after the next, also while all decode."""
+    """A scheduler. `admits_beside_decodes`: an arrival may change the step after the next, also while all decode.
+
+    `wakes_ns`: when it wants to plan anew though nothing happens; it may then leave nothing to do.
+    """
 
     whole_prompts: bool
     admits_beside_decodes: bool
+    wakes_ns: int
 
     def plan(self, batch: Batch) -> bool:
         """Put the prompt pieces of the next step in `batch.chunks`; return whether decoding sequences take part."""
@@ -137,6 +146,7 @@ class MixedBatching:
     """Decodes first, then prompts in what is left of the token budget; the newest is preempted when blocks run out."""
 
     admits_beside_decodes = True
+    wakes_ns = NEVER
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.whole_prompts = not limits.chunked
@@ -173,6 +183,7 @@ class PrefillFirst:
 
     whole_prompts = True
     admits_beside_decodes = True
+    wakes_ns = NEVER
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._limits = limits
@@ -191,6 +202,7 @@ class StaticBatching:
 
     whole_prompts = True
     admits_beside_decodes = False
+    wakes_ns = NEVER
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._most = limits.max_num_seqs
@@ -228,6 +240,48 @@ def _admit_whole(batch: Batch, max_num_seqs: int) -> None:
             batch.limit = Limit.KV_CAPACITY
             break
         budget -= n_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchWindow:
+    """Requests wait until `preferred` of them are there, or the first has waited `delay_ns` (Triton, MindIE)."""
+
+    delay_ns: int
+    preferred: int
+
+    def __post_init__(self) -> None:
+        if self.delay_ns < 0 or self.preferred < 1:
+            got = f"{self.delay_ns} ns, {self.preferred} requests"
+            raise SpecError("the batching window cannot be used", got=got, expected="0 ns or more, at least 1 request")
+
+
+class Windowed:
+    """A policy that admits nothing while the window is open; with static batching this is dynamic batching."""
+
+    def __init__(self, inner: Policy, window: BatchWindow) -> None:
+        self._inner, self._window, self._nobody = inner, window, ArrivalOrder()
+        self.whole_prompts, self.admits_beside_decodes = inner.whole_prompts, inner.admits_beside_decodes
+        self.wakes_ns = NEVER
+
+    def plan(self, batch: Batch) -> bool:
+        """Plan as the inner policy does, or as it would if nobody waited."""
+        queue, self.wakes_ns = batch.queue, NEVER
+        if not queue or len(queue) >= self._window.preferred:
+            return self._inner.plan(batch)
+        ends_ns = batch.sent_ns[queue.head()] + self._window.delay_ns
+        if ends_ns <= batch.now_ns:
+            return self._inner.plan(batch)
+        self.wakes_ns = ends_ns
+        batch.limit = Limit.BATCH_WINDOW
+        if not batch.n_running:
+            return False
+        batch.queue = self._nobody
+        decodes = self._inner.plan(batch)
+        preempted = [self._nobody.pop() for _ in range(len(self._nobody))]
+        for request in reversed(preempted):
+            queue.put_back(request)
+        batch.queue = queue
+        return decodes
 
 
 POLICIES: Final[dict[PolicyName, type[MixedBatching | PrefillFirst | StaticBatching]]] = {

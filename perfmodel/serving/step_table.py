@@ -74,16 +74,20 @@ class EngineTimes:
 
     def decode_s(self, n_seqs: Array, context: Array) -> Array:
         """Return the time of decode steps."""
-        return self._step_s(
-            n_seqs, lambda share: (Slice("decode", larger(n_seqs * share, 1.0), 1.0, context, context),), context
-        )
+        return self._step_s(n_seqs, lambda share: (self._decoding(n_seqs * share, context),), context)
+
+    def _decoding(self, n_seqs: Num, context: Num) -> Slice:
+        """Return the decoding part of a step: each sequence looks at its last token and at what is drafted after it."""
+        speculation = self.engine.setup.speculation
+        width = 1.0 if speculation is None else 1.0 + speculation.n_draft
+        return Slice("decode", larger(n_seqs, 1.0), width, context, context)
 
     def mixed_s(self, n_seqs: Array, context: Array, prompt_tokens: Array, attended: Array) -> Array:
         """Return the time of steps that read prompts beside decoding."""
 
         def slices(share: Num) -> tuple[Slice, Slice]:
             prompts = prompt_slice(larger(prompt_tokens * share, 1.0), attended)
-            return Slice("decode", larger(n_seqs * share, 1.0), 1.0, context, context), prompts
+            return self._decoding(n_seqs * share, context), prompts
 
         return self._step_s(n_seqs + 1.0, slices, context)
 

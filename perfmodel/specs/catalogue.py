@@ -1,7 +1,7 @@
 """Where descriptions live, and how a name finds one.
 
 Homes, first match wins: folders given by the caller, the user's data folder, and what perfmodel ships. Each home has
-`hardware/` (devices and systems), `hardware/allocators/`, `hardware/cores/`, `hardware/runtimes/`,
+`hardware/` (devices and systems), `hardware/allocators/`, `hardware/lengths/`, `hardware/cores/`, `hardware/runtimes/`,
 `hardware/calibration/`, `hardware/rules/`, `hardware/scheduling/`, `models/` and `models/quantization/`. A file's own
 name is its canonical name; other spellings stand in its `names`.
 """
@@ -25,6 +25,7 @@ from perfmodel.specs.device import Device
 from perfmodel.specs.files import data_from_text, read_data, read_spec, read_text
 from perfmodel.specs.hf.files import config_from_path
 from perfmodel.specs.hf_config import model_from_config
+from perfmodel.specs.lengths import LengthSet
 from perfmodel.specs.model import FixedWork, Model
 from perfmodel.specs.quantization import Scheme, scheme_by_name
 from perfmodel.specs.rules import FittingRules, UsualValues
@@ -34,7 +35,9 @@ from perfmodel.specs.system import System
 
 __all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
 
-Kind = Literal["hardware", "core", "runtime", "calibration", "rules", "model", "scheme", "scheduling", "allocator"]
+Kind = Literal[
+    "hardware", "core", "runtime", "calibration", "rules", "model", "scheme", "scheduling", "allocator", "lengths"
+]
 
 _FOLDERS: Final[dict[Kind, str]] = {
     "hardware": "hardware",
@@ -46,6 +49,7 @@ _FOLDERS: Final[dict[Kind, str]] = {
     "scheme": "models/quantization",
     "scheduling": "hardware/scheduling",
     "allocator": "hardware/allocators",
+    "lengths": "hardware/lengths",
 }
 _WORDS: Final[dict[Kind, str]] = {
     "hardware": "device or system",
@@ -57,6 +61,7 @@ _WORDS: Final[dict[Kind, str]] = {
     "scheme": "quantisation",
     "scheduling": "scheduling",
     "allocator": "allocator",
+    "lengths": "set of lengths",
 }
 _HEADER = re.compile(r"^(name|names|hf_id|kind|title|families):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
 _COUNTED = re.compile(r"^\s*(\d+)\s*(?:x|\*|×)\s*(.+)$", re.IGNORECASE)
@@ -194,14 +199,8 @@ class Catalogue:
                 "model": "Or give a config.json; `perfmodel models list` shows all.",
                 "hardware": "`perfmodel hardware list` shows all.",
             }
-            known = (
-                f"There are {', '.join(self.paths(kind))}."
-                if kind in ("core", "runtime", "calibration", "allocator")
-                else ""
-            )
-            known = (
-                f"There are {', '.join(self.paths(kind))}." if kind in ("runtime", "calibration", "allocator") else ""
-            )
+            listed = kind in ("core", "runtime", "calibration", "allocator", "lengths")
+            known = f"There are {', '.join(self.paths(kind))}." if listed else ""
             raise UnknownNameError.of(_WORDS[kind], name, list(spellings), cure.get(kind, known))
         return self.paths(kind)[canonical]
 
@@ -272,6 +271,10 @@ class Catalogue:
     def allocator(self, name: str) -> CachingRules:
         """Return the rules of a caching allocator by name."""
         return read_spec(CachingRules, self.path("allocator", name))
+
+    def lengths(self, name: str) -> LengthSet:
+        """Return how long the requests of a known set are."""
+        return read_spec(LengthSet, self.path("lengths", name))
 
     def calibration(self, name: str) -> Calibration:
         """Return a calibration by name, or from a file path."""

@@ -12,12 +12,22 @@ from perfmodel.cost.network import NetworkPrices
 from perfmodel.errors import SpecError
 from perfmodel.estimate import Coefficient, Estimate, Num, above, repeated, slowest, total, uncertain
 from perfmodel.specs.calibration import Calibration
+from perfmodel.specs.device import Device, Link
 from perfmodel.specs.setup import Setup
 from perfmodel.work.graph import StageBlueprint, blueprints
 from perfmodel.work.kernel import Message, Section, Slice, Work, n_seqs_of, n_tokens_of
 from perfmodel.work.storage import stage_weight_bytes
 
-__all__ = ["Engine", "StagePrices"]
+__all__ = ["Engine", "StagePrices", "host_link"]
+
+
+def host_link(device: Device) -> Link:
+    """Return the link of a device to its host; raises SpecError where it lists none."""
+    link = next((link for link in device.links if link.kind.startswith("pcie")), None)
+    if link is None:
+        text = f"{device.title} lists no host link, so what crosses it cannot be priced"
+        raise SpecError(text, where=device.name)
+    return link
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from perfmodel.serving.metrics import serving_result
 from perfmodel.serving.prefix_cache import Prefixes
 from perfmodel.serving.records import LOST, NEVER
 from perfmodel.serving.routing import ROUTINGS
-from perfmodel.serving.scheduler import POLICIES, SchedulerLimits
+from perfmodel.serving.scheduler import POLICIES, BatchWindow, SchedulerLimits
 from perfmodel.serving.sharing import SlowdownTable
 from tests.property.test_serving import TOY, SingleSteps, same, watched
 
@@ -78,6 +78,7 @@ def setups(draw: st.DrawFn) -> ServingSetup:
         routing=draw(st.sampled_from(list(ROUTINGS))),
         prefix_cache=draw(st.booleans()),
         pace=draw(st.sampled_from([ONE_TOKEN, ONE_TOKEN, Pace.of(1.6, n_draft=2)])),
+        window=draw(st.sampled_from([None, None, BatchWindow(delay_ns=4_000, preferred=2)])),
         swap=draw(st.sampled_from([None, Swap(host_blocks=20, block_ns=30)])),
         apart=apart,
         failures=tuple(failures),

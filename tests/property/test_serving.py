@@ -18,7 +18,7 @@ from perfmodel.serving.decoding import ONE_TOKEN, Pace
 from perfmodel.serving.engine import Run, ServingSetup, Swap, simulated
 from perfmodel.serving.metrics import serving_result
 from perfmodel.serving.prefix_cache import Prefixes, PrefixPool
-from perfmodel.serving.scheduler import POLICIES, Policy, SchedulerLimits, policy_of
+from perfmodel.serving.scheduler import POLICIES, BatchWindow, Policy, SchedulerLimits, policy_of
 from perfmodel.serving.step_table import step_table
 
 Array = NDArray[np.float64]
@@ -51,6 +51,7 @@ class Watched:
     def __init__(self, inner: Policy) -> None:
         self.inner = inner
         self.whole_prompts, self.admits_beside_decodes = inner.whole_prompts, inner.admits_beside_decodes
+        self.wakes_ns = inner.wakes_ns
 
     def plan(self, batch: Batch) -> bool:
         """Check, plan, check."""
@@ -133,6 +134,7 @@ def setups(draw: st.DrawFn) -> ServingSetup:
         n_replicas=draw(st.sampled_from([1, 1, 2, 3])),
         prefix_cache=can_share and draw(st.booleans()),
         pace=draw(st.sampled_from([ONE_TOKEN, ONE_TOKEN, Pace(2, 1, 3), Pace.of(2.19, n_draft=2), Pace(1, 1, 1)])),
+        window=draw(st.sampled_from([None, None, None, BatchWindow(delay_ns=3_000, preferred=3)])),
         swap=draw(st.sampled_from([None, None, Swap(host_blocks=30, block_ns=40), Swap(host_blocks=3, block_ns=0)])),
     )
 

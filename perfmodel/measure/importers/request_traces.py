@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from perfmodel.measure.importers.reading import csv_grid, json_objects, number_o
 from perfmodel.measure.request_trace import RequestTrace
 from perfmodel.measure.text import Faults
 
-__all__ = ["is_trace", "parse"]
+__all__ = ["is_trace", "parse", "parse_with_faults"]
 
 _ARRIVALS: Final[Mapping[str, float]] = {
     "arrival_s": 1.0, "arrived_at": 1.0, "arrival_timestamp": 1.0, "timestamp(s)": 1.0, "arrival_time_s": 1.0,
@@ -96,14 +97,14 @@ def _request(record: Mapping[str, Any], names: Mapping[str, str], per_s: float) 
     return _Request(arrival, sizes[0] or 0.0, sizes[1] or 0.0, session, ids)
 
 
-def _records(text: str, name: str) -> tuple[list[dict[str, Any]], bool]:
-    """Return (records with names in lower case, whether they were JSON)."""
+def _records(text: str, name: str) -> tuple[list[tuple[int, dict[str, Any]]], bool]:
+    """Return (records with names in lower case, each with its line or number, whether they were JSON)."""
     if text.lstrip().startswith(("{", "[")):
         found = json_objects(text, name)
         flat = [{**r, **sub} for r in found for sub in _parts(r)]
-        return [{key.lower(): value for key, value in record.items()} for record in flat], True
+        return [(i, {key.lower(): value for key, value in r.items()}) for i, r in enumerate(flat, start=1)], True
     grid = csv_grid(text, name)
-    return [{header.lower(): cell for header, cell in cells.items()} for _, cells in grid.records()], False
+    return [(line, {header.lower(): cell for header, cell in cells.items()}) for line, cells in grid.records()], False
 
 
 def _parts(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -128,16 +129,21 @@ def _names(records: Sequence[Mapping[str, Any]], name: str) -> dict[str, str]:
 
 def parse(text: str, *, context: Context) -> Imported:
     """Return the requests of a trace; those without an answer are dropped and counted in a warning."""
+    return parse_with_faults(text, context=context)[0]
+
+
+def parse_with_faults(text: str, *, context: Context) -> tuple[Imported, Faults]:
+    """Return the requests of a trace, and the lines that cannot be read, which its warnings name as well."""
     records, is_json = _records(text, context.name)
-    names = _names(records, context.name)
+    names = _names([record for _, record in records], context.name)
     per_s = 1e3 if is_json and names["arrival"] == "timestamp" else _ARRIVALS[names["arrival"]]
     faults = Faults()
     requests = []
-    for i, record in enumerate(records, start=1):
+    for line, record in records:
         request = _request(record, names, per_s)
         if request is None:
             shown = ", ".join(str(record.get(word)) for word in names.values())
-            faults.add(f"request {i}", shown, "a time and two token counts")
+            faults.add(f"{'request' if is_json else 'line'} {line}", shown, "a time and two token counts")
         else:
             requests.append(request)
     answered = sorted((r for r in requests if r.output_tokens > 0), key=lambda r: r.arrival_s)
@@ -146,12 +152,14 @@ def parse(text: str, *, context: Context) -> Imported:
             raise faults.raised(f"{context.name} holds no usable request")
         raise MeasurementError(f"{context.name} holds no answered request", expected="generated tokens above 0")
     dropped = len(requests) - len(answered)
+    n_early = sum(later.arrival_s < earlier.arrival_s for earlier, later in pairwise(requests))
     warnings = [str(fault) for fault in faults]
     warnings += [f"{dropped} requests without an answer are left out"] if dropped else []
-    warnings += ["sub-requests of a session start together"] if any("sub_requests" in r for r in records) else []
-    trace = _trace(answered, _BAILIAN_BLOCK_TOKENS if "chat_id" in records[0] else _MOONCAKE_BLOCK_TOKENS)
+    warnings += [f"{n_early} requests come before the one above them: sorted by time"] if n_early else []
+    warnings += ["sub-requests of a session start together"] if any("sub_requests" in r for _, r in records) else []
+    trace = _trace(answered, _BAILIAN_BLOCK_TOKENS if "chat_id" in records[0][1] else _MOONCAKE_BLOCK_TOKENS)
     facts = {"trace": trace, "n_requests": len(trace), "requests_per_s": trace.requests_per_s}
-    return Imported(format="request-trace", facts=facts, warnings=tuple(warnings))
+    return Imported(format="request-trace", facts=facts, warnings=tuple(warnings)), faults
 
 
 def _trace(requests: Sequence[_Request], block_tokens: int) -> RequestTrace:

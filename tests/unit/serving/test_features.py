@@ -14,7 +14,7 @@ from perfmodel.serving.decoding import BlockRule, Pace
 from perfmodel.serving.engine import Run, ServingSetup, Swap, simulated
 from perfmodel.serving.metrics import serving_result
 from perfmodel.serving.prefix_cache import Prefixes, PrefixPool
-from perfmodel.serving.scheduler import SchedulerLimits
+from perfmodel.serving.scheduler import BatchWindow, Limit, SchedulerLimits
 
 CLOCK = FixedClock(10, 100, 1)
 """A decode step takes 10 ns, one with prompts 100 ns and 1 ns a prompt token."""
@@ -175,6 +175,28 @@ def test_blocks_behind_the_window_are_released() -> None:
     assert served(trace(rows), limits()).segments[0].used_blocks.max() == 18
     rule = BlockRule(4, 1, 2, 3)
     assert [rule.blocks(n) for n in (0, 1, 4, 5, 12, 13, 100)] == [0, 3, 3, 6, 9, 10, 31]
+
+
+def test_a_batch_waits_for_the_preferred_size_or_the_end_of_the_window() -> None:
+    window = BatchWindow(delay_ns=500, preferred=3)
+    rows = [(0, 10, 5), (100, 10, 5), (200, 10, 5), (5000, 10, 5)]
+    run = served(trace(rows), limits(), policy="static", window=window)
+    # The third arrival makes the batch; the fourth request waits for the whole window.
+    assert run.scheduled_ns.tolist() == [200, 200, 200, 5500]
+    assert run.finish_ns.tolist() == [200 + 130 + 40] * 3 + [5500 + 110 + 40]
+    # While a batch runs the next one gathers, and it starts at once if its first request has waited long enough.
+    late = served(trace([(0, 10, 90), (600, 10, 5)]), limits(), policy="static", window=window)
+    assert late.scheduled_ns.tolist() == [500, 500 + 110 + 890]
+    with pytest.raises(SpecError, match="batching window"):
+        BatchWindow(delay_ns=0, preferred=0)
+
+
+def test_decodes_go_on_while_prompts_wait_for_the_window() -> None:
+    window = BatchWindow(delay_ns=500, preferred=2)
+    run = served(trace([(0, 10, 90), (700, 10, 5)]), limits(), policy="prefill-first", window=window)
+    # The first prompt ends at 610; the second waits until 1,200 while the first decodes in steps of 10.
+    assert run.scheduled_ns.tolist() == [500, 1200]
+    assert Limit.BATCH_WINDOW in run.segments[0].limit
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,6 @@ def test_other_engines_and_models_are_simulated(run_cli: Run) -> None:
         (("--order", "lifo"), "order"),
         (("--routing", "dice"), "routing"),
         (("--slo-ttft", "0"), "--slo-ttft"),
-        (("--speculative-tokens", "3"), "speculative decoding is not simulated"),
         (("--plot", "picture.txt"), "picture"),
     ],
 )
