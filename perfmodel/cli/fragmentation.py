@@ -22,7 +22,7 @@ from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.files import read_text
 from perfmodel.specs.model import Model, SoftmaxAttention
 from perfmodel.units import bytes_text
-from perfmodel.work.kv import kv_bytes_per_token
+from perfmodel.work.kv import kv_bytes_per_token, kv_footprint
 
 __all__ = ["fragmentation"]
 
@@ -141,15 +141,20 @@ def _shape(
     """Return the bytes of a token, in all and in one run of one layer, and lines and bandwidth of the device."""
     ranks = int(number("--tp", tp, low=1, high=4096))
     element = number("--kv-bytes", kv_bytes, low=0.25, high=8)
-    per_token = max(1, round(kv_bytes_per_token(model, kv_bytes_per_element=element, tp=ranks)))
+    footprint = kv_footprint(model, kv_bytes_per_element=element, tp=ranks)
+    per_token = round(kv_bytes_per_token(model, kv_bytes_per_element=element, tp=ranks))
+    if per_token < 1:
+        raise SpecError(f"{model.name} keeps nothing that grows with its tokens", where="MODEL", expected="a KV cache")
+    notes = ["every layer keeps all tokens: what sliding layers give back is not counted"] if footprint.windows else []
     both = 2 if any(isinstance(layer.attention, SoftmaxAttention) for layer in model.layers) else 1
     row = per_token / (model.n_layers * both)
     if hardware is None:
-        return CacheShape(per_token, row), []
+        return CacheShape(per_token, row), notes
     device = catalogue.hardware(hardware).device
     level = device.level("l2")
     line = level.line_bytes.value if level is not None and level.line_bytes is not None else None
-    return CacheShape(per_token, row, line, device.dram_bytes_per_s), ["copies run at the nominal memory bandwidth"]
+    notes.append("copies run at the nominal memory bandwidth")
+    return CacheShape(per_token, row, line, device.dram_bytes_per_s), notes
 
 
 def _numbers(flag: str, text: str, parts: list[str], expected: str) -> list[float]:

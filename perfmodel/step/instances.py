@@ -2,13 +2,14 @@
 
 Each instance serves its own batch on the same devices; n instances stand evenly on the groups of devices that one of
 them needs (its tensor-parallel ranks), and the fullest group sets the latency. Times come from the step model, shared
-by cost/contention.py; one instance is the step model exactly.
+by cost/contention.py, on devices whose last cache is cut into n; one instance is the step model exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from perfmodel.cost.contention import (
     CacheDemand,
@@ -25,10 +26,12 @@ from perfmodel.cost.kernel import KernelPrices
 from perfmodel.errors import SpecError
 from perfmodel.estimate import Estimate
 from perfmodel.specs.calibration import CalibratedDevice
-from perfmodel.specs.device import Device
+from perfmodel.specs.device import Device, MemoryLevel
 from perfmodel.specs.model import FixedWork
+from perfmodel.specs.setup import Setup
 from perfmodel.step.question import Case
 from perfmodel.step.request import RequestEstimate, request_estimate
+from perfmodel.step.step import Engine
 from perfmodel.units import bytes_text
 from perfmodel.work.kernel import Work
 from perfmodel.work.memory import memory_plan
@@ -36,6 +39,9 @@ from perfmodel.work.memory_search import concurrency_at
 from perfmodel.work.memory_types import MemoryCase, MemoryPlan
 
 __all__ = ["InstanceRow", "best_instances", "fixed_work_demand", "fixed_work_rows", "instance_rows"]
+
+_SAME_RATE: Final = 2e-3
+"""Rates that differ by less are alike: the model is far from as good as that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,7 @@ class _OnOne:
 
 
 def _rows(
-    demand: InstanceDemand,
+    demand: Callable[[int], InstanceDemand],
     n_most: int,
     *,
     n_groups: int,
@@ -95,17 +101,18 @@ def _rows(
     fits: Callable[[int], tuple[bool, str]],
     parts: Callable[[Contended], tuple[float | None, float | None, float | None]],
 ) -> tuple[InstanceRow, ...]:
-    """Return the rows; `parts` gives TTFT, TPOT and the rate of one instance with all sequences in its batch."""
+    """Return the rows; `demand` is that of one of n, `parts` TTFT, TPOT and the rate of all sequences in one batch."""
     if n_most < 1:
         raise SpecError("the instances cannot be counted", got=str(n_most), expected="at least 1")
     groups = [
         _OnOne(
-            contended(demand, n, sharing=sharing),
-            float(asymptotic_cycle_s(demand, n, sharing=sharing)),
-            float(serial_cycle_s(demand, n, sharing=sharing)),
+            contended(one, n, sharing=sharing),
+            float(asymptotic_cycle_s(one, n, sharing=sharing)),
+            float(serial_cycle_s(one, n, sharing=sharing)),
             *fits(n),
         )
         for n in range(1, instances_per_device(n_most, n_groups) + 1)
+        for one in (demand(n),)
     ]
     rate = [items_per_cycle * n / float(g.found.cycle_s) for n, g in enumerate(groups, start=1)]
     most = [items_per_cycle * n / g.best_cycle_s for n, g in enumerate(groups, start=1)]
@@ -113,26 +120,26 @@ def _rows(
     rows: list[InstanceRow] = []
     for n in range(1, n_most + 1):
         n_here = instances_per_device(n, n_groups)
-        one = groups[n_here - 1]
-        ttft_s, tpot_s, one_batch = parts(one.found)
+        here = groups[n_here - 1]
+        ttft_s, tpot_s, one_batch = parts(here.found)
         rows.append(
             InstanceRow(
                 n_instances=n,
                 n_per_device=n_here,
-                cycle_s=float(one.found.cycle_s),
+                cycle_s=float(here.found.cycle_s),
                 ttft_s=ttft_s,
                 tpot_s=tpot_s,
-                best_cycle_s=one.best_cycle_s,
-                worst_cycle_s=one.worst_cycle_s,
-                speed_frac=float(one.found.speed_frac),
+                best_cycle_s=here.best_cycle_s,
+                worst_cycle_s=here.worst_cycle_s,
+                speed_frac=float(groups[0].found.cycle_s / here.found.cycle_s),
                 items_per_s=_of_all(rate, n, n_groups),
                 most_items_per_s=_of_all(most, n, n_groups),
                 least_items_per_s=_of_all(least, n, n_groups),
                 one_batch_items_per_s=None if one_batch is None else one_batch * min(n, n_groups),
-                limit=_limit(one.found),
-                fits=one.fits,
-                needs=one.needs,
-                tree=one.found.cycle,
+                limit=_limit(here.found),
+                fits=here.fits,
+                needs=here.needs,
+                tree=here.found.cycle,
             )
         )
     return tuple(rows)
@@ -168,23 +175,27 @@ def instance_rows(case: Case, n_most: int, *, sharing: Sharing = "interleaved") 
     length = int(work.input_tokens + work.output_tokens)
     if case.memory.options.max_model_len is None:
         case = replace(case, memory=case.memory.with_options(max_model_len=length))
-    engine = case.engine
     budget = float(memory_plan(case.memory).limits.max_num_batched_tokens)
 
-    def request(batch: float) -> RequestEstimate:
+    def request(n_here: int, batch: float) -> RequestEstimate:
         return request_estimate(
-            engine, batch=batch, input_tokens=work.input_tokens, output_tokens=work.output_tokens, token_budget=budget
+            Engine(_with_cache_of(case.setup, n_here), case.calibration),
+            batch=batch,
+            input_tokens=work.input_tokens,
+            output_tokens=work.output_tokens,
+            token_budget=budget,
         )
 
-    one = request(work.batch)
-    first, later = instance_demand(one.ttft), instance_demand(one.tpot)
+    of = {n: request(n, work.batch) for n in range(1, instances_per_device(max(n_most, 1), n_groups) + 1)}
 
     def parts(found: Contended) -> tuple[float, float, float]:
-        one_batch = request(work.batch * found.n_instances)
-        return float(found.stretched_s(first)), float(found.stretched_s(later)), float(one_batch.output_tokens_per_s)
+        one = of[found.n_instances]
+        ttft_s, tpot_s = (found.stretched_s(instance_demand(tree)) for tree in (one.ttft, one.tpot))
+        one_batch = request(1, work.batch * found.n_instances)
+        return float(ttft_s), float(tpot_s), float(one_batch.output_tokens_per_s)
 
     return _rows(
-        instance_demand(one.e2e),
+        lambda n: instance_demand(of[n].e2e),
         n_most,
         n_groups=n_groups,
         items_per_cycle=work.batch * work.output_tokens,
@@ -192,6 +203,19 @@ def instance_rows(case: Case, n_most: int, *, sharing: Sharing = "interleaved") 
         fits=lambda n: _fits(_share_of_memory(case.memory, n), length, work.batch),
         parts=parts,
     )
+
+
+def _with_cache_of(setup: Setup, n_instances: int) -> Setup:
+    """Return the setup on devices whose last caches hold an n-th: what an instance finds there among n of its kind."""
+
+    def cut(level: MemoryLevel) -> MemoryLevel:
+        if level.capacity is None or level.level not in ("l2", "infinity_cache"):
+            return level
+        less = level.capacity.model_copy(update={"value": level.capacity.value / n_instances})
+        return level.model_copy(update={"capacity": less})
+
+    devices = tuple(d.model_copy(update={"memory": tuple(cut(level) for level in d.memory)}) for d in setup.devices)
+    return setup if n_instances == 1 else replace(setup, devices=devices)
 
 
 def _fits(plan: MemoryPlan, length: int, batch: float) -> tuple[bool, str]:
@@ -264,7 +288,7 @@ def fixed_work_rows(
         return (True, "") if needs <= has else (False, f"{bytes_text(needs)} of {bytes_text(has)}")
 
     return _rows(
-        demand,
+        lambda _: demand,
         n_most,
         n_groups=n_devices,
         items_per_cycle=batch,
@@ -279,7 +303,9 @@ def best_instances(
 ) -> InstanceRow | None:
     """Return the row of the highest throughput whose instances fit and keep the limit of a latency; None: none does.
 
-    `of` names the latency: cycle_s, ttft_s or tpot_s. Every row is looked at; of equal ones the first counts.
+    `of` names the latency: cycle_s, ttft_s or tpot_s. Every row is looked at. Of those within 0.2 % of the most,
+    the fewest instances count: further ones would only make each slower.
     """
     allowed = [row for row in rows if row.fits and (limit_s is None or (getattr(row, of) or 0.0) <= limit_s)]
-    return max(allowed, key=lambda row: row.items_per_s, default=None)
+    most = max((row.items_per_s for row in allowed), default=0.0)
+    return next((row for row in allowed if row.items_per_s >= most * (1.0 - _SAME_RATE)), None)

@@ -72,6 +72,12 @@ def test_the_table_and_the_csv(run_cli: Run) -> None:
     assert "never filled" in run_cli("fragmentation", "llama-3.1-8b", "--count", "2", "-a", "paged:16").out
 
 
+def test_sliding_layers_are_named(run_cli: Run) -> None:
+    ran = run_cli("fragmentation", "gpt-oss-20b", "--count", "5", "-a", "paged:16")
+    assert ran.code == 0, ran.err
+    assert "sliding layers" in ran.out
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
