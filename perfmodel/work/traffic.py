@@ -11,6 +11,7 @@ advance in a wave, and "stays" where the bytes used in between fit the cache (LR
 
 In zigzag order the rows used last come first in the next group: the share of them that fits beside two groups is kept.
 The output is new: it misses and is written to memory. One core and no cache: every byte that is asked for is fetched.
+Bytes of memory grow with the contraction; with rows or columns they may fall by a step where a wave gets another shape.
 
 A gather asks for units at random, unit i with probability q_i. An LRU cache of C units keeps what was asked for within
 its characteristic time T, the accesses in which C different ones are asked for: sum of 1 - exp(-q_i T) = C (Che 2002).
@@ -19,7 +20,7 @@ its characteristic time T, the accesses in which C different ones are asked for:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,10 +123,12 @@ def matmul_traffic(shape: MatmulShape, tiles: Tiles, *, is_warm: bool = False) -
     """Return the traffic of a tiled matmul; `is_warm`: the same matmul ran just before, its inputs stay if all fits."""
     n_rows, n_columns = ceiling(shape.n_m / tiles.tile_m), ceiling(shape.n_n / tiles.tile_n)
     a, b = shape.input_bytes, shape.weight_bytes
+    of_a = _Side(a, n_rows, smaller(shape.n_m, float(tiles.tile_m)) * shape.n_k * shape.a_bytes)
+    of_b = _Side(b, n_columns, smaller(shape.n_n, float(tiles.tile_n)) * shape.n_k * shape.b_bytes)
     if tiles.axis == "n":
-        b_times, a_times = _fetches(kept=(b, n_columns), moving=(a, n_rows), tiles=tiles)
+        b_times, a_times = _fetches(of_b, of_a, tiles)
     else:
-        a_times, b_times = _fetches(kept=(a, n_rows), moving=(b, n_columns), tiles=tiles)
+        a_times, b_times = _fetches(of_a, of_b, tiles)
     fetched = a * a_times + b * b_times
     if is_warm:
         fetched = fetched * (1.0 - _stays(shape.footprint_bytes, tiles.cache_bytes))
@@ -133,39 +136,43 @@ def matmul_traffic(shape: MatmulShape, tiles: Tiles, *, is_warm: bool = False) -
     return Traffic(a * n_columns + b * n_rows, out, fetched, out)
 
 
-def _fetches(*, kept: tuple[Num, Num], moving: tuple[Num, Num], tiles: Tiles) -> tuple[Num, Num]:
-    """Return how often (kept, moving) bytes are fetched from memory; each side is given as (bytes, panels).
+class _Side(NamedTuple):
+    """One operand: all of it, its panels, and the bytes of a whole panel (the last one may be narrower)."""
+
+    n_bytes: Num
+    n_panels: Num
+    panel_bytes: Num
+
+
+def _fetches(kept: _Side, moving: _Side, tiles: Tiles) -> tuple[Num, Num]:
+    """Return how often (kept, moving) bytes are fetched from memory.
 
     The last group may hold fewer panels than the others: it is counted by itself.
     """
-    (kept_bytes, n_kept), (moving_bytes, n_moving) = kept, moving
-    group = smaller(float(tiles.group_tiles), n_kept) if tiles.group_tiles else n_kept
-    n_whole = np.floor(n_kept / group) * 1.0
-    n_left = n_kept - n_whole * group
+    group = smaller(float(tiles.group_tiles), kept.n_panels) if tiles.group_tiles else kept.n_panels
+    n_whole = np.floor(kept.n_panels / group) * 1.0
+    n_left = kept.n_panels - n_whole * group
     has_rest = above(n_left * 1.0, 0.0)
-    kept_panel, moving_panel = kept_bytes / n_kept, moving_bytes / n_moving
-    kept_times, passes = _group_fetches(group, kept_panel, moving_panel, n_moving, tiles)
-    rest_times, rest_passes = _group_fetches(larger(n_left * 1.0, 1.0), kept_panel, moving_panel, n_moving, tiles)
-    again = _stays(moving_bytes + group * kept_panel, tiles.cache_bytes)
+    kept_times, passes = _group_fetches(group, kept, moving, tiles)
+    rest_times, rest_passes = _group_fetches(larger(n_left * 1.0, 1.0), kept, moving, tiles)
+    again = _stays(moving.n_bytes + group * kept.panel_bytes, tiles.cache_bytes)
     if tiles.zigzag:
-        beside = larger(tiles.cache_bytes - 2.0 * group * kept_panel, 0.0)
-        again = smaller(beside / moving_bytes, 1.0)
+        beside = larger(tiles.cache_bytes - 2.0 * group * kept.panel_bytes, 0.0)
+        again = smaller(beside / moving.n_bytes, 1.0)
     turns = (n_whole + has_rest - 1.0) * (1.0 - again)
     moving_times = 1.0 + turns + n_whole * (passes - 1.0) + has_rest * (rest_passes - 1.0)
-    return (n_whole * group * kept_times + n_left * rest_times) / n_kept, moving_times
+    return (n_whole * group * kept_times + n_left * rest_times) / kept.n_panels, moving_times
 
 
-def _group_fetches(
-    group: Num, kept_panel_bytes: Num, moving_panel_bytes: Num, n_moving: Num, tiles: Tiles
-) -> tuple[Num, Num]:
+def _group_fetches(group: Num, kept: _Side, moving: _Side, tiles: Tiles) -> tuple[Num, Num]:
     """Return how often each panel of a group, and each panel that advances past it, is fetched within the group."""
     cores, cache = float(tiles.n_cores), tiles.cache_bytes
     in_wave = smaller(group, cores)
-    advance = smaller(larger(cores / group, 1.0), n_moving)
-    wave = in_wave * kept_panel_bytes + advance * moving_panel_bytes
-    sweep = group * kept_panel_bytes + advance * moving_panel_bytes
-    kept_times = 1.0 + (n_moving / advance - 1.0) * (1.0 - _stays(sweep, cache))
-    return kept_times, 1.0 + (group / in_wave - 1.0) * (1.0 - _stays(wave, cache))
+    advance = smaller(larger(cores / group, 1.0), moving.n_panels)
+    beside = advance * moving.panel_bytes
+    kept_times = 1.0 + (moving.n_panels / advance - 1.0) * (1.0 - _stays(group * kept.panel_bytes + beside, cache))
+    lost = 1.0 - _stays(in_wave * kept.panel_bytes + beside, cache)
+    return kept_times, 1.0 + (group / in_wave - 1.0) * lost
 
 
 def stream_traffic(*, n_bytes: Num, cache_bytes: Num, written_bytes: Num = 0.0, is_warm: bool = False) -> Traffic:

@@ -76,6 +76,18 @@ def test_traffic_grows_with_the_contraction(tiles: Tiles, n: int, factor: int) -
     assert matmul_traffic(large, tiles).dram_bytes >= matmul_traffic(small, tiles).dram_bytes * (1 - 1e-9)
 
 
+@given(shape=SHAPES, tiles=TILES, factor=st.floats(1, 3))
+def test_more_is_asked_of_the_cache_for_more_of_anything(shape: MatmulShape, tiles: Tiles, factor: float) -> None:
+    asked = matmul_traffic(shape, tiles).l2_bytes
+    for larger in (
+        replace(shape, n_m=shape.n_m * factor),
+        replace(shape, n_n=shape.n_n * factor),
+        replace(shape, n_k=shape.n_k * factor),
+        replace(shape, b_bytes=shape.b_bytes * factor),
+    ):
+        assert matmul_traffic(larger, tiles).l2_bytes >= asked * (1 - 1e-12)
+
+
 @given(shape=SHAPES, tiles=TILES)
 def test_rows_and_columns_may_be_swapped(shape: MatmulShape, tiles: Tiles) -> None:
     """The transposed product, with the order along the other axis, asks for the same bytes."""
