@@ -125,14 +125,14 @@ class Rule(Enum):
 
 
 class Coefficient(NamedTuple):
-    """A calibrated number: value, relative standard deviation, and where it comes from.
+    """A calibrated number: value, relative standard deviation (an array where it differs by row), where it comes from.
 
     Two leaves that use the coefficient of one `key` err together; different keys err independently.
     """
 
     key: str
     value: float
-    rel_sd: float
+    rel_sd: Num
     source: str = ""
 
 
@@ -323,7 +323,7 @@ def exposure(root: Estimate) -> dict[str, Num]:
     result: dict[str, Num] = {}
     for coefficients, share in alike.values():
         for key, _, rel_sd, _ in coefficients:
-            if rel_sd > 0.0:
+            if type(rel_sd) is not float or rel_sd > 0.0:
                 result[key] = result.get(key, 0.0) + share * rel_sd
     return result
 
@@ -340,7 +340,7 @@ def combined_exposure(root: Estimate, known: Mapping[int, Mapping[str, Num]]) ->
         for key, amount in combined_exposure(part, known).items():
             result[key] = result.get(key, 0.0) + share * amount
     for key, _, rel_sd, _ in root.coefficients:
-        if rel_sd > 0.0:
+        if type(rel_sd) is not float or rel_sd > 0.0:
             result[key] = result.get(key, 0.0) + rel_sd
     return result
 

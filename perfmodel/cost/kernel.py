@@ -31,6 +31,7 @@ from perfmodel.estimate import (
     smaller,
     soft_slowest,
     total,
+    uncertain,
 )
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.work.kernel import Work
@@ -67,6 +68,7 @@ class _Rates:
     quantise: tuple[Coefficient, ...]
     grouped: Coefficient | None
     scatter: tuple[Coefficient, ...]
+    measured_bytes: tuple[float, float] | None
     compute_inputs: tuple[tuple[str, Num], ...]
     memory_inputs: tuple[tuple[str, Num], ...]
     launch_inputs: tuple[tuple[str, Num], ...]
@@ -117,8 +119,17 @@ class KernelPrices:
     _rates: dict[tuple[str, str, str, str], _Rates] = field(default_factory=dict)
 
     def time(self, work: Work) -> Estimate:
-        """Return the time of one kernel as a tree; monotone in every count of `work`."""
+        """Return the time of one kernel as a tree; monotone in every count of `work`.
+
+        Beyond the bytes that were measured the whole is the less certain.
+        """
         rates = self._rates_for(work)
+        tree = self._tree(work, rates)
+        if rates.measured_bytes is None or self.device.calibration.extrapolation is None:
+            return tree
+        return uncertain(tree, (self.device.beyond(work.kernel, work.n_bytes, rates.measured_bytes),))
+
+    def _tree(self, work: Work, rates: _Rates) -> Estimate:
         flop = _padded_flop(work, rates)
         compute = Estimate(
             "compute",
@@ -229,6 +240,7 @@ class KernelPrices:
             memory=(fit.memory, *((cache,) if cache is not None else ()), *scatter),
             launch=(fit.launch, *scatter),
             scatter=scatter,
+            measured_bytes=fit.measured_bytes,
             compute_inputs=(("compute_frac", fit.compute.value), ("peak_flop_per_s", peak)),
             memory_inputs=(
                 ("memory_frac", fit.memory.value),

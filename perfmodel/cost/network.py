@@ -25,7 +25,19 @@ from dataclasses import dataclass
 from math import prod
 
 from perfmodel.errors import InfeasibleError, SpecError
-from perfmodel.estimate import Bound, Coefficient, Estimate, Law, Num, leaf, quickest, slowest, soft_slowest, total
+from perfmodel.estimate import (
+    Bound,
+    Coefficient,
+    Estimate,
+    Law,
+    Num,
+    leaf,
+    quickest,
+    slowest,
+    soft_slowest,
+    total,
+    uncertain,
+)
 from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.specs.system import Fabric, System
 from perfmodel.work.kernel import Message
@@ -51,9 +63,14 @@ class NetworkPrices:
         if message.n_ranks <= 1:
             return leaf(message.name, message.n_bytes * 0.0, bound=Bound.LINK, law=TRANSFER)
         levels = self._levels(message)
-        if len(levels) == 1:
-            return self._flat(message.name, message.op, message.n_bytes, *levels[0])
-        return self._hierarchical(message, levels)
+        if len(levels) > 1:
+            return self._hierarchical(message, levels)
+        tree = self._flat(message.name, message.op, message.n_bytes, *levels[0])
+        kind = levels[0][0].kind
+        measured = self.device.collective(kind).measured_bytes
+        if measured is None or self.device.calibration.extrapolation is None:
+            return tree
+        return uncertain(tree, (self.device.beyond(kind, message.n_bytes, measured),))
 
     def _levels(self, message: Message) -> list[tuple[Fabric, int]]:
         """Return the fabrics that the ranks span with the number of ranks (or groups) that each joins."""

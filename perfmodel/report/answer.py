@@ -252,9 +252,9 @@ def _node_text(node: Estimate, share: Num, notes: _Notes) -> str:
 
 def _own_errors(node: Estimate, notes: _Notes) -> str:
     """Return what a node errs by as a whole, beside the errors of its parts."""
-    if not node.coefficients:
+    size = sum(float(c.rel_sd) ** 2 for c in node.coefficients) ** 0.5
+    if size <= 0.0:
         return ""
-    size = sum(c.rel_sd**2 for c in node.coefficients) ** 0.5
     return f"; as a whole off by {100 * size:.2g} % (sd){notes.mark(*(c.source for c in node.coefficients))}"
 
 

@@ -8,13 +8,13 @@ is stated in `status`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
 from perfmodel.errors import CalibrationError
-from perfmodel.estimate import Coefficient
+from perfmodel.estimate import Coefficient, Num, larger, log2
 from perfmodel.specs.device import Device
 from perfmodel.specs.figures import Spec
 from perfmodel.specs.step_scatter import StepScatter
@@ -155,10 +155,15 @@ class When(Spec):
         return all(not wanted or have in wanted for wanted, have in facts)
 
 
+Ranges = dict[str, tuple[float, float]]
+
+
 class Override(Spec):
     when: When
     kernels: dict[str, KernelFit] = Field(default_factory=dict)
     collectives: dict[str, CollectiveFit] = Field(default_factory=dict)
+    measured_bytes: Ranges = Field(default_factory=dict)
+    """Least and most bytes of a kernel class, or of the messages of a link kind, that were measured."""
 
 
 class Calibration(Spec):
@@ -178,6 +183,8 @@ class Calibration(Spec):
     overrides: tuple[Override, ...] = ()
     step_scatter: StepScatter = StepScatter()
     """Scatter of whole steps under runtimes that were not measured."""
+    extrapolation: Coef | None = None
+    """Relative standard deviation of a fit for each doubling of the bytes beyond what was measured; None: none."""
     device: str = ""
     """For a fit: the device that was measured."""
     runtime: str = ""
@@ -190,7 +197,13 @@ class Calibration(Spec):
         if not listed:
             return self
         own = tuple(
-            Override(when=When(device=(f.device,)), kernels=f.kernels, collectives=f.collectives) for f in listed
+            Override(
+                when=When(device=(f.device,)),
+                kernels=f.kernels,
+                collectives=f.collectives,
+                measured_bytes=f.measured_bytes,
+            )
+            for f in listed
         )
         sources = dict(self.sources)
         for f in listed:
@@ -200,6 +213,13 @@ class Calibration(Spec):
         return self.model_copy(update=changes)
 
     @property
+    def measured_bytes(self) -> Ranges:
+        """Least and most bytes that were measured of each fitted kernel class or link kind."""
+        found = {name: record.ranges for name, record in self.fits.items()}
+        words = ("bytes", "message_bytes")
+        return {name: ranges[word] for name, ranges in found.items() for word in words if word in ranges}
+
+    @property
     def is_physics_only(self) -> bool:
         """Whether this is a bound from the datasheet alone: no latency, no host, no start-up."""
         return self.status in ("ideal", "bound")
@@ -207,12 +227,14 @@ class Calibration(Spec):
     def for_device(self, device: Device) -> CalibratedDevice:
         """Return the device together with the coefficients that hold for it; later overrides win."""
         kernels, collectives, origin = dict(self.kernels), dict(self.collectives), "any device"
+        measured = self.measured_bytes
         for override in self.overrides:
             if override.when.holds_for(device):
                 kernels |= override.kernels
                 collectives |= override.collectives
+                measured |= override.measured_bytes
                 origin = ", ".join(v for values in override.when.model_dump().values() for v in values)
-        return CalibratedDevice(device, self, origin, kernels, collectives)
+        return CalibratedDevice(device, self, origin, kernels, collectives, measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +252,7 @@ class KernelCoefficients:
     quantise: Coefficient | None
     grouped_start: Coefficient | None
     scatter: float
+    measured_bytes: tuple[float, float] | None
 
 
 class CollectiveCoefficients(NamedTuple):
@@ -245,6 +268,7 @@ class CollectiveCoefficients(NamedTuple):
     second_shot: Coefficient | None
     knee: float | None
     scatter: float
+    measured_bytes: tuple[float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +280,7 @@ class CalibratedDevice:
     origin: str
     _kernels: dict[str, KernelFit]
     _collectives: dict[str, CollectiveFit]
+    _measured_bytes: Ranges = field(default_factory=dict)
 
     @property
     def is_fitted(self) -> bool:
@@ -289,6 +314,7 @@ class CalibratedDevice:
                     self._named(f"{key}.quantise", fit.quantise_frac) if fit.quantise_frac else None,
                     self._named(f"{key}.grouped", fit.grouped_start_s) if fit.grouped_start_s else None,
                     fit.scatter.value if fit.scatter else 0.0,
+                    self._measured_bytes.get(key),
                 )
         raise CalibrationError(
             f"calibration {self.calibration.name} has no coefficients for {name}", where=self.device.name
@@ -310,7 +336,16 @@ class CalibratedDevice:
             self._named(f"{name}.second_shot", fit.second_shot_s) if fit.second_shot_s else None,
             fit.knee.value if fit.knee else None,
             fit.scatter.value if fit.scatter else 0.0,
+            self._measured_bytes.get(name),
         )
+
+    def beyond(self, key: str, n_bytes: Num, measured: tuple[float, float]) -> Coefficient:
+        """Return the error of going beyond the bytes that were measured: so much for each doubling, 0 within."""
+        low, high = measured
+        rule = self.calibration.extrapolation
+        asked = larger(n_bytes, 1.0)
+        n_doublings = larger(log2(asked / high), 0.0) + larger(log2(low / asked), 0.0)
+        return Coefficient(f"{key}.extrapolation", 1.0, n_doublings * (rule.value if rule else 0.0))
 
     def _named(self, key: str, coef: Coef) -> Coefficient:
         return Coefficient(key, coef.value, coef.rel_sd, self.calibration.sources.get(coef.source, coef.source))

@@ -179,7 +179,7 @@ def test_exposure_is_the_derivative(structure: Structure, key: str) -> None:
     step = 1e-6
 
     def moved(node: Estimate) -> float:
-        return 1.0 + step * sum(c.rel_sd for c in node.coefficients if c.key == key)
+        return 1.0 + step * sum(float(c.rel_sd) for c in node.coefficients if c.key == key)
 
     slope = (float(refolded(root, moved)) / float(root.value) - 1.0) / step
     assert slope == pytest.approx(exposure(root).get(key, 0.0), rel=1e-3, abs=1e-5)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from perfmodel.cost.kernel import KernelPrices, cached_share
 from perfmodel.cost.network import NetworkPrices
-from perfmodel.estimate import Estimate
+from perfmodel.estimate import Estimate, relative_sd
 from perfmodel.measure.operator_work import operator_rows
 from perfmodel.measure.row import Row
 from perfmodel.measure.table import table_from_rows
-from perfmodel.specs.calibration import Calibration, CollectiveFit, KernelFit
+from perfmodel.specs.calibration import Calibration, Coef, CollectiveFit, FitRecord, KernelFit
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.device import Device
 from perfmodel.specs.system import System
@@ -102,6 +102,28 @@ def test_few_rows_of_a_norm_take_as_long_as_all_cores_full(device: Device) -> No
     assert priced(device, norm.work(4.0 * cores), min_rows=2.0).find("compute").value == pytest.approx(2.0 * full)
     plain = Elementwise("add", bytes_per_row=16384.0, flop_per_row=24576.0)
     assert priced(device, plain.work(1.0), min_rows=2.0).find("compute").value == pytest.approx(full / (2.0 * cores))
+
+
+def test_bands_widen_beyond_what_was_measured(device: Device) -> None:
+    """0 within 1 to 4 MB; 0.05 for each doubling above or below; the time itself is the same."""
+    fit = calibration()
+    record = FitRecord(
+        runtime="r", n_rows=9, n_groups=3, left_out_median_frac=0.1, left_out_p90_frac=0.2, data_sha256="",
+        ranges={"bytes": (1e6, 4e6)},
+    )  # fmt: skip
+    own = fit.model_copy(update={"device": device.name, "fits": {"matmul": record}})
+    prior = fit.model_copy(update={"status": "prior", "extrapolation": Coef(value=0.05)})
+    prices = KernelPrices(prior.with_fits([own]).for_device(device))
+    sizes = np.array([0.25e6, 1e6, 2e6, 4e6, 32e6])
+    work = Work("w", "matmul/16bit", "bf16", weight_bytes=sizes)
+    assert np.allclose(relative_sd(prices.time(work)), [0.1, 0.0, 0.0, 0.0, 0.15])
+    for n_bytes, sd in zip(sizes, (0.1, 0.0, 0.0, 0.0, 0.15), strict=True):
+        one = prices.time(work._replace(weight_bytes=float(n_bytes)))
+        assert float(relative_sd(one)) == pytest.approx(sd, abs=1e-12)
+        assert float(one.value) == priced(device, work._replace(weight_bytes=float(n_bytes))).value
+    assert float(relative_sd(prices.time(Work("w", "matmul/16bit", "bf16")))) == pytest.approx(0.05 * np.log2(1e6))
+    bare = fit.with_fits([own]).for_device(device)  # a prior that says nothing of extrapolation widens nothing
+    assert float(np.max(relative_sd(KernelPrices(bare).time(work)))) == 0.0
 
 
 # --- rows of tables --------------------------------------------------------------------------------------------------
