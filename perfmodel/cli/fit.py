@@ -19,7 +19,12 @@ CONTEXT: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def fit(
-    what: Annotated[str, typer.Argument(help="A CSV file, or a table in the measurement format.", metavar="DATA")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="A CSV file, a table in the measurement format, or the name of a shipped one.", metavar="DATA"
+        ),
+    ],
     rest: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     x: Annotated[
         list[str] | None, typer.Option("--x", help="Column to fit against; repeat for laws of several.")
@@ -54,15 +59,15 @@ def fit(
     For "does the model fit in memory" use `perfmodel memory`. Exit code 1 when no law can be judged on the data.
 
     ```
-    perfmodel fit hardware/measurements/article-ipc-decay.csv --x n_instances --y ipc \\
+    perfmodel fit article-ipc-decay --x n_instances --y ipc \\
         --evaluate contention_printed:base=3.27,alpha=0.82,beta=1.35 --plot ipc.png -o ipc.yaml
     perfmodel fit latency.csv --x bytes --y seconds --law alpha_beta --stderr sd
     ```
     """
     from perfmodel.errors import FitError, SpecError
 
-    path = Path(what)
-    if not path.is_file():
+    path = _file(what)
+    if path is None:
         raise _no_file(what, rest or [])
     if rest:
         raise SpecError("an argument is not understood", got=" ".join(rest), cure="`perfmodel fit --help` shows all.")
@@ -99,6 +104,17 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def _file(what: str) -> Path | None:
+    """Return the file of that name, else the table that the catalogue holds under it; None where there is neither."""
+    path = Path(what)
+    if path.is_file():
+        return path
+    from perfmodel.specs.catalogue import Catalogue
+    from perfmodel.validate.shipped import shipped_tables
+
+    return next((table for table in shipped_tables(Catalogue.standard()) if table.stem == what), None)
+
+
 def _no_file(what: str, rest: list[str]) -> Exception:
     """Return the error for something that is no file: a model was meant for `memory`, anything else does not exist."""
     from perfmodel.errors import PerfmodelError, SpecError
@@ -110,7 +126,7 @@ def _no_file(what: str, rest: list[str]) -> Exception:
         return SpecError(
             f"{what!r} cannot be fitted",
             got="no such file",
-            expected="a CSV file",
+            expected="a CSV file, or the name of a shipped table such as article-ipc-decay",
             cure="For memory use `perfmodel memory MODEL HARDWARE`.",
         )
     asked = " ".join(["perfmodel memory", what, *(rest or ["HARDWARE"])])

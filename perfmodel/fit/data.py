@@ -23,6 +23,8 @@ _MAX_FAULTS: Final = 8
 _MAX_BYTES: Final = 512 * 2**20
 _LARGEST: Final = 1e30
 """Beyond it the powers and products that a fit takes overflow."""
+_SMALLEST: Final = 1e-30
+"""Below it, and above 0, they lose their digits: sums of squares become 0."""
 _CONTRADICTION_FRAC: Final = 0.25
 """Rows with equal x whose y differ by more than this share are reported: no curve passes near both."""
 _CONTRADICTION_SIGMA: Final = 5.0
@@ -163,11 +165,16 @@ def _check_finite(columns: Mapping[str, Array], lines: tuple[int, ...], source: 
             Fault(f"row {lines[i]}, {name}", f"{column[i]:g}", f"at most {_LARGEST:g} in size; use a larger unit")
             for i in huge
         ]
+        tiny = np.flatnonzero((np.abs(column) < _SMALLEST) & (column != 0))
+        faults += [
+            Fault(f"row {lines[i]}, {name}", f"{column[i]:g}", f"0, or at least {_SMALLEST:g}; use a smaller unit")
+            for i in tiny
+        ]
     if faults:
         more = [Fault(f"and {len(faults) - _MAX_FAULTS} more")] if len(faults) > _MAX_FAULTS else []
         raise FitError(
             f"{source or 'the data'}: NaN or infinity cannot be fitted, nor values beyond {_LARGEST:g} "
-            "(correct or remove these rows)",
+            f"or within {_SMALLEST:g} of 0 (correct or remove these rows)",
             faults=[*faults[:_MAX_FAULTS], *more],
         )
 

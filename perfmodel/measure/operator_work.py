@@ -50,6 +50,9 @@ _FLOP_PER_ELEMENT: Final = {"norm": 6.0, "activation": 6.0, "rope": 3.0, "": 1.0
 _POWER_LAW: Final = "routing_power_law_"
 
 
+_KEYS: Final = ("kind", "device", "runtime", "compute_dtype", "quantization", "kv_dtype", "op")
+
+
 class OperatorRows(NamedTuple):
     """Rows of one kernel class on one device under one runtime: counts and measured times, row by row.
 
@@ -110,18 +113,23 @@ def pooled(parts: Sequence[OperatorRows]) -> OperatorRows:
 def operator_rows(table: Table) -> Iterator[OperatorRows]:
     """Yield the operator rows of a table, kernel class by kernel class; rows without a kernel law are left out."""
     timed = table.selected((table["metric"] == "time_s") & (table["value"] > 0))
-    keys = [
-        timed[name].astype(str)
-        for name in ("kind", "device", "runtime", "compute_dtype", "quantization", "kv_dtype", "op")
-    ]
-    families = np.array([_ELEMENTWISE_FAMILY.get(op, "") for op in keys[-1]], dtype=str)
-    keys[-1] = np.where(np.isin(keys[0], ("gemm", "elementwise")), np.where(keys[0] == "gemm", "", families), keys[-1])
-    labels = np.array(["\t".join(parts) for parts in zip(*keys, strict=True)])
-    for label in np.unique(labels):
-        part = timed.selected(labels == label)
-        found = _works(part)
+    keys = zip(*(timed[name] for name in _KEYS), strict=True)
+    members: dict[tuple[str, ...], list[int]] = {}
+    for i, key in enumerate(keys):
+        members.setdefault((*key[:-1], _family_of(key[0], key[-1])), []).append(i)
+    for _, here in sorted(members.items()):
+        mask = np.zeros(len(timed), dtype=bool)
+        mask[here] = True
+        found = _works(timed.selected(mask))
         if found is not None:
             yield found
+
+
+def _family_of(kind: str, op: str) -> str:
+    """Return what of an operator's name tells its kernel class apart."""
+    if kind == "gemm":
+        return ""
+    return _ELEMENTWISE_FAMILY.get(op, "") if kind == "elementwise" else op
 
 
 def _works(part: Table) -> OperatorRows | None:

@@ -15,6 +15,7 @@ from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.catalogue import Catalogue, Hardware, Kind, ModelChoice
 from perfmodel.specs.device import Device
 from perfmodel.specs.quantization import Scheme
+from perfmodel.specs.rules import UsualValues
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.system import System
 from perfmodel.validate.runtimes import RuntimeMatch, runtime_match
@@ -135,6 +136,9 @@ class HeldCatalogue(Catalogue):
 
     def scheme(self, name: str) -> Scheme:  # noqa: D102
         return self._once(("scheme", name), lambda: super(HeldCatalogue, self).scheme(name))
+
+    def usual_values(self) -> UsualValues:  # noqa: D102
+        return self._once(("usual_values",), super().usual_values)
 
     def model(self, reference: str) -> ModelChoice:  # noqa: D102
         return self._once(("model", reference), lambda: super(HeldCatalogue, self).model(reference))

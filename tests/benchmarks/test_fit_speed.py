@@ -1,4 +1,4 @@
-"""Speed of a fit: ten thousand rows, six parameters, eight starts."""
+"""Speed of a fit (ten thousand rows, six parameters, eight starts) and of a predicted table (100,000 rows)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from perfmodel.fit.fitter import fit
 from perfmodel.fit.laws import Array, Columns, FitLaw, Input, positive, real
 from perfmodel.fit.laws.base import Values
 from perfmodel.fit.result import FitOptions, Residual
+from perfmodel.measure.table import Table
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.validate.predict import predictions
+from perfmodel.validate.shipped import read_all, shipped_tables
+
+MOST_FIT_S = 5.0
+MOST_PREDICT_S = 5.0
+N_PREDICTED = 100_000
 
 
 def six(columns: Columns, p: Values) -> Array:
@@ -37,4 +45,18 @@ def test_fit_of_ten_thousand_rows(benchmark: Any) -> None:
         fit, args=(law, data, FitOptions(residual=Residual.LOG, n_starts=8)), rounds=3, iterations=1
     )
     assert result.n_starts == 8
+    assert benchmark.stats.stats.min < MOST_FIT_S
     np.testing.assert_allclose(result.values, truth, rtol=0.2)
+
+
+def test_prediction_of_a_hundred_thousand_rows(benchmark: Any, catalogue: Catalogue) -> None:
+    """The shipped rows over and over, each with lengths of its own: kernels, collectives, steps and generations."""
+    shipped = read_all(shipped_tables(catalogue))
+    at = np.arange(N_PREDICTED) % len(shipped)
+    columns = {name: column[at] for name, column in shipped.columns.items()}
+    columns["id"] = np.array([f"r{i}" for i in range(N_PREDICTED)] + [None], dtype=object)[:-1]
+    columns["input_tokens"] = columns["input_tokens"] + np.arange(N_PREDICTED) // len(shipped)
+    table = Table(columns, N_PREDICTED, shipped.sidecar)
+    found = benchmark.pedantic(predictions, args=(table, catalogue), rounds=3, iterations=1)
+    assert np.mean(np.isfinite(found.predicted)) > 0.8
+    assert benchmark.stats.stats.min < MOST_PREDICT_S

@@ -34,6 +34,15 @@ def file(folder: Path, text: str, name: str = "data.csv") -> str:
 # ---- fit ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_shipped_table_goes_by_its_name(run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of the help runs anywhere; a file of the same name in the folder goes first."""
+    monkeypatch.chdir(tmp_path)
+    columns = ("--x", "n_instances", "--y", "ipc")
+    assert run_cli("fit", "article-ipc-decay", *columns).out == run_cli("fit", IPC, *columns).out
+    (tmp_path / "article-ipc-decay").write_text("n_instances,ipc\n1,1\n2,2\n3,3\n4,4\n5,5\n6,6\n")
+    assert run_cli("fit", "article-ipc-decay", *columns).out != run_cli("fit", IPC, *columns).out
+
+
 def test_the_ipc_points_are_fitted_honestly(run_cli: Run, tmp_path: Path) -> None:
     picture, out = tmp_path / "ipc.png", tmp_path / "ipc.yaml"
     columns = ("--x", "n_instances", "--y", "ipc")

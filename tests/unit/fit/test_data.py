@@ -95,6 +95,16 @@ def test_arrays_are_checked() -> None:
         data_from_arrays({"x": [1, 2]}, [1, 2], stderr=[0.1, 0.0])
 
 
+@pytest.mark.parametrize(("size", "unit"), [(1e-300, "a smaller unit"), (1e300, "a larger unit")])
+def test_numbers_that_lose_their_digits_are_refused(size: float, unit: str) -> None:
+    """Sums of their squares are 0 or infinite; 0 itself is a number like others."""
+    x = np.arange(1.0, 7.0)
+    for columns, y in (({"x": x}, x * size), ({"x": x * size}, x)):
+        with pytest.raises(FitError, match=unit):
+            data_from_arrays(columns, y)
+    assert data_from_arrays({"x": x - 1.0}, x * 1e-20).n == 6
+
+
 def test_repeats_and_contradictions_are_noted() -> None:
     data = data_from_arrays({"x": [1, 1, 2, 3, 3]}, [5.0, 5.0, 6.0, 7.0, 12.0])
     assert any("repeat another row exactly" in note for note in data.notes)
