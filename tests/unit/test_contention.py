@@ -29,6 +29,7 @@ from perfmodel.cost.contention import (
 )
 from perfmodel.errors import SpecError
 from perfmodel.estimate import Bound, leaf, quickest, refolded, repeated, slowest, total
+from perfmodel.fit.laws.contention import CONTENTION_LAWS
 from perfmodel.specs.catalogue import Catalogue, builtin_home
 from perfmodel.step.instances import best_instances, fixed_work_demand, fixed_work_rows, instance_rows
 from perfmodel.step.question import Question, case_of
@@ -129,6 +130,16 @@ def test_mean_values_are_those_of_a_simulated_network(n_instances: int) -> None:
     exact = contended(demand(*((v, v) for v in visits), own=own), n_instances)
     played = simulated_cycles_per_s(visits, own, n_instances, 30_000)
     assert played == pytest.approx(float(exact.cycles_per_s), rel=0.02)
+
+
+def test_equal_resources_give_the_hyperbolic_law() -> None:
+    """m = 4 resources of 1: T(n) = 4 (1 + (n - 1) / 4) = n + 3; the fitted law has n0 = m."""
+    one = demand((1.0, 1.0), (1.0, 1.0), (1.0, 1.0), (1.0, 1.0), own=0.0)
+    law = next(law for law in CONTENTION_LAWS if law.name == "contention_hyperbolic")
+    n = np.arange(1.0, 9.0)
+    speeds = [float(contended(one, int(k)).speed_frac) for k in n]
+    np.testing.assert_allclose(speeds, 4.0 / (n + 3.0), rtol=1e-12)
+    np.testing.assert_allclose(law.value((n,), (1.0, 4.0)), speeds, rtol=1e-12)
 
 
 def test_hidden_work_counts_once_it_is_the_limit() -> None:
