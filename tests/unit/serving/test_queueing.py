@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.serving.arrivals import Trace, fixed_lengths, poisson_arrivals, simultaneous_arrivals
-from perfmodel.serving.clock import FixedClock, TableClock
+from perfmodel.serving.clock import FixedClock, Stepwise, TableClock
 from perfmodel.serving.engine import ServingSetup, simulated
 from perfmodel.serving.metrics import serving_result
 from perfmodel.serving.scheduler import SchedulerLimits
@@ -47,7 +47,7 @@ def test_mean_waiting_of_m_d_1(rho: float) -> None:
     assert abs(waits.mean() - expected) < 3 * waits.std(ddof=1) / N_SEEDS**0.5
 
 
-@pytest.mark.parametrize("rho", [0.3, 0.6])
+@pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
 def test_mean_waiting_of_m_m_1(rho: float) -> None:
     waits = waits_s(rho, FixedClock(1, 0, 100), SERVICE_NS / 100, n=N_REQUESTS // 2)
     expected = rho * SERVICE_NS / 1e9 / (1 - rho)
@@ -108,8 +108,38 @@ def test_a_static_batch_is_the_closed_form(engine: Engine, clock: TableClock, po
     assert (first + steps) / 1e9 == pytest.approx(closed.e2e.value, rel=2e-3)
 
 
-def mean_e2e_s(setup: ServingSetup, clock: TableClock, seeds: int = 12, rate: float = 24.0) -> float:
-    runs = [simulated(poisson(200, rate, seed), setup, clock) for seed in range(seeds)]
+class EveryContext:
+    """Exact step times at every context, so that nothing is read between knots."""
+
+    def __init__(self, engine: Engine, n_seqs: int, contexts: range) -> None:
+        times = EngineTimes(engine)
+        context = np.arange(contexts.start, contexts.stop, dtype=np.float64)
+        steps = np.rint(times.decode_s(np.full_like(context, n_seqs), context) * 1e9).astype(np.int64)
+        self.steps = dict(zip(contexts, steps.tolist(), strict=True))
+
+    def decode_ns(self, n_seqs: int, context_tokens: int) -> int:
+        return self.steps[context_tokens // n_seqs]
+
+    def mixed_ns(self, n_seqs: int, context_tokens: int, *, prompt_tokens: int, pairs: int) -> int:
+        return 1
+
+
+def test_a_static_batch_is_the_step_model_exactly(engine: Engine) -> None:
+    batch, n_in, n_out = 4, 300, 200
+    exact = EveryContext(engine, batch, range(n_in + 1, n_in + n_out + 1))
+    trace = Trace(simultaneous_arrivals(batch), fixed_lengths(batch, tokens=n_in), fixed_lengths(batch, tokens=n_out))
+    run = simulated(trace, served_by(policy="static"), Stepwise(exact))  # type: ignore[arg-type]
+    decoding = sum(exact.steps[context] for context in range(n_in + 1, n_in + n_out))
+    assert set((run.finish_ns - run.first_token_ns).tolist()) == {decoding}
+    # The closed form takes the mean step over the same contexts: equal but for whole nanoseconds and kinks.
+    closed = request_estimate(
+        engine, batch=float(batch), input_tokens=float(n_in), output_tokens=float(n_out), token_budget=1e6
+    )
+    assert decoding / 1e9 == pytest.approx(closed.e2e.value - closed.ttft.value, rel=2e-4)
+
+
+def mean_e2e_s(setup: ServingSetup, clock: TableClock, seeds: int = 50, rate: float = 24.0) -> float:
+    runs = [simulated(poisson(120, rate, seed), setup, clock) for seed in range(seeds)]
     return float(np.mean([(run.finish_ns - run.sent_ns).mean() for run in runs])) / 1e9
 
 
