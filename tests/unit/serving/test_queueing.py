@@ -115,7 +115,7 @@ class EveryContext:
         times = EngineTimes(engine)
         context = np.arange(contexts.start, contexts.stop, dtype=np.float64)
         steps = np.rint(times.decode_s(np.full_like(context, n_seqs), context) * 1e9).astype(np.int64)
-        self.steps = dict(zip(contexts, steps.tolist(), strict=True))
+        self.steps: dict[int, int] = dict(zip(contexts, steps.tolist(), strict=True))
 
     def decode_ns(self, n_seqs: int, context_tokens: int) -> int:
         return self.steps[context_tokens // n_seqs]
