@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -161,6 +163,35 @@ def searched(
     `told` is called with the number of rows of each candidate that is done. Raises UnknownNameError for names.
     """
     kept = KeptCatalogue.of(catalogue)
+    with _collector_off():
+        found, refused, owners, parts = _evaluated(kept, space, demand, targets, chunk_rows, told)
+    devices = {one.device.name: one.device for one in found}
+    priced = {name: price_of(device, prices or {}) for name, device in devices.items()}
+    table = _table(found, demand, priced, owners, parts)
+    return Plan(demand, targets, space, tuple(found), tuple(refused), table, priced, kept)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Keep the cycle collector out: trees hold no cycles, and it would look at millions of their nodes for nothing."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _evaluated(
+    kept: Catalogue,
+    space: Space,
+    demand: Demand,
+    targets: Targets,
+    chunk_rows: int,
+    told: Callable[[int], object] | None,
+) -> tuple[list[Candidate], list[Refused], list[NDArray[np.int64]], list[tuple[Floats, ...]]]:
+    """Return candidates with their rows, and what was refused."""
     found: list[Candidate] = []
     refused: list[Refused] = []
     parts: list[tuple[Floats, ...]] = []
@@ -184,10 +215,7 @@ def searched(
         found.append(one)
         if told is not None:
             told(len(points))
-    devices = {one.device.name: one.device for one in found}
-    priced = {name: price_of(device, prices or {}) for name, device in devices.items()}
-    table = _table(found, demand, priced, owners, parts)
-    return Plan(demand, targets, space, tuple(found), tuple(refused), table, priced, kept)
+    return found, refused, owners, parts
 
 
 def _table(

@@ -11,7 +11,7 @@ from perfmodel.plan.demand import LATENCIES
 from perfmodel.plan.finalists import Finalist
 from perfmodel.plan.nearest import describe
 from perfmodel.plan.ranking import OBJECTIVES, Rival
-from perfmodel.report.notes import note_parts, rate
+from perfmodel.report.notes import assumption_lines, note_parts, rate
 from perfmodel.report.plan_view import FRONTS, SURE, PlanView, short_time, target_text
 
 if TYPE_CHECKING:
@@ -153,7 +153,9 @@ def assumptions(view: PlanView) -> list[str]:
             found.append(f"{name} at {price.value_usd_per_hour:g} USD/h a device ({price.source})")
     for i in view.launches:
         candidate = view.finalists[i].candidate
-        found += [f"{candidate.family.hardware}: {text}" for text in candidate.case.assumed]
+        family = candidate.family.hardware
+        own = assumption_lines((*candidate.case.assumed, *candidate.plan.assumed))
+        found += [f"{family}: {text}" for text in own]
         found.append(f"{candidate.family.hardware}: calibration {candidate.case.calibration.name}")
     return list(dict.fromkeys(found))
 

@@ -15,7 +15,7 @@ from perfmodel.plan.knobs import Scene
 from perfmodel.plan.nearest import describe
 from perfmodel.plan.ranking import OBJECTIVES
 from perfmodel.plan.sensitivity import effects
-from perfmodel.report.notes import assumption_lines, rate
+from perfmodel.report.notes import rate
 from perfmodel.report.page import cards, figure_html, items, page, section, table
 from perfmodel.report.plan import assumptions, plan_document, plan_rows, warnings
 from perfmodel.report.plan_view import FRONTS, SURE, PlanView, short_time, target_text
@@ -203,22 +203,26 @@ def _front(view: PlanView, name: str) -> tuple[list[str], list[list[str]]]:
 
 
 def _sources(trees: Sequence[Estimate]) -> list[str]:
-    """Return what the figures rest on, what counts most first: laws, and coefficients with their spread."""
+    """Return what the figures rest on, what counts most first: each source with the coefficients that it gives."""
     weight: dict[str, float] = {}
+    held: dict[str, dict[str, str]] = {}
     for tree in trees:
         for leaf, share in leaf_shares(tree):
-            texts = [citation(leaf.law.source)] if leaf.law.source else []
-            texts += [f"{c.key} = {c.value:.4g} (+- {100 * c.rel_sd:.0f} %): {c.source}" for c in leaf.coefficients]
-            for text in texts:
-                weight[text] = weight.get(text, 0.0) + float(share)
-    return sorted(weight, key=lambda text: -weight[text])[:_MOST_SOURCES]
+            given = [(citation(leaf.law.source), "", "")] if leaf.law.source else []
+            given += [(c.source, c.key, f"{c.key} {c.value:.3g} +- {100 * c.rel_sd:.0f} %") for c in leaf.coefficients]
+            for source, key, text in given:
+                if source:
+                    weight[source] = weight.get(source, 0.0) + float(share)
+                    held.setdefault(source, {}).update({key: text} if key else {})
+    ordered = sorted(weight, key=lambda source: -weight[source])[:_MOST_SOURCES]
+    return [f"{source}: {', '.join(held[source].values())}" if held[source] else source for source in ordered]
 
 
 def _closing(view: PlanView) -> Iterator[str]:
     said = warnings(view)
     if said:
         yield section("To be heeded", items(said, kind="warn"))
-    yield section("Assumed", items(assumption_lines(assumptions(view))))
+    yield section("Assumed", items(assumptions(view)))
     prices = [
         [name, "?" if price.value_usd_per_hour is None else f"{price.value_usd_per_hour:g}", price.source]
         for name, price in view.plan.prices.items()

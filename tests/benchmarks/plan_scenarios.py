@@ -20,7 +20,7 @@ DEVICES = (
     "a100-80gb-sxm", "a100-40gb-sxm", "a800-sxm", "h100-sxm", "h200-sxm", "h20", "h800-sxm", "b200-sxm",
     "ascend-910b2", "ascend-910b3", "rtx-4090", "l40s",
 )  # fmt: skip
-MOST_IN_FLIGHT = 2048
+MOST_IN_FLIGHT = 1664
 LEAST_ROWS = 1_000_000
 MOST_S = 10.0
 MOST_BYTES = 1.5e9
