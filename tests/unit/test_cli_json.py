@@ -36,11 +36,33 @@ ASKED = {
     "hierarchy-show": ("hierarchy", "show", "ascend-910b2"),
     "issue": ("issue", "ascend-910b2", "vadd c, a, b; vmul d, c, b", "--ipc", "2,1", "--longer", "0.5"),
     "layout": ("layout", "[L,D]", "--size", "L=64,D=64", "--on", "ascend-910b2"),
+    "plan": (
+        *("plan", "llama-3.1-8b", "--isl", "512", "--osl", "128", "--concurrent-users", "16", "--tpot", "40ms"),
+        *("--hardware", "a100-80gb-sxm,l40s", "--tp", "1", "--pp", "1"),
+    ),
+    "sensitivity": (
+        *("sensitivity", "llama-3.1-8b", "h100-sxm", *LOAD, "--target", "5ms", "--break-even", "replicas"),
+    ),
+    "scale": (
+        *("scale", "llama-3.1-8b", "h100-sxm", "--isl", "512", "--osl", "128", "--peak-rate", "50"),
+        *("--tpot", "30ms", "--step", "10min", "--growth", "0.1"),
+    ),
     "hardware-list": ("hardware", "list", "h100"),
     "models-list": ("models", "list", "llama-3.1-8b"),
     "models-show": ("models", "show", "llama-3.1-8b"),
 }
-FREE = ("stall_cycles", "waterfall_bytes", "bound_shares", "n_params_by_part", "weight_bytes", "layers", "published")
+FREE = (
+    "prices",
+    "available",
+    "percentiles",
+    "stall_cycles",
+    "waterfall_bytes",
+    "bound_shares",
+    "n_params_by_part",
+    "weight_bytes",
+    "layers",
+    "published",
+)
 """Keys whose own keys are names of parts, bounds and schemes."""
 
 
