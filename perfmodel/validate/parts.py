@@ -20,7 +20,7 @@ from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.system import System
 from perfmodel.validate.runtimes import RuntimeMatch, runtime_match
 
-__all__ = ["Floats", "Found", "HeldCatalogue", "Parts", "Positions", "found_of", "grouped", "refused"]
+__all__ = ["Floats", "Found", "HeldCatalogue", "Parts", "Positions", "bounds_of", "found_of", "grouped", "refused"]
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.intp]
@@ -47,7 +47,7 @@ def refused(at: Positions, reason: str) -> Found:
     return Found(at, nothing, nothing, nothing, words, reason="; ".join(reason.split("\n  ")))
 
 
-def _bounds(tree: Estimate, n: int) -> NDArray[np.object_]:
+def bounds_of(tree: Estimate, n: int) -> NDArray[np.object_]:
     """Return what limits each row most."""
     shares = bound_shares(tree)
     names = np.array([bound.value for bound in shares], dtype=object)
@@ -61,7 +61,7 @@ def found_of(at: Positions, tree: Estimate, calibration: str, remark: str = "", 
     time = np.broadcast_to(np.asarray(tree.value, dtype=np.float64), (n,))
     factor = np.broadcast_to(np.exp(Z80 * np.asarray(relative_sd(tree), dtype=np.float64)), (n,))
     value = time if rate_of is None else np.asarray(rate_of, dtype=np.float64) / time
-    return Found(at, value, value / factor, value * factor, _bounds(tree, n), calibration, "", remark)
+    return Found(at, value, value / factor, value * factor, bounds_of(tree, n), calibration, "", remark)
 
 
 def grouped(table: Table, at: Positions, names: tuple[str, ...]) -> Iterator[tuple[dict[str, str], Positions]]:

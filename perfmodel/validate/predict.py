@@ -15,6 +15,7 @@ from perfmodel.specs.catalogue import Catalogue
 from perfmodel.validate.memory import memory_predictions
 from perfmodel.validate.operators import OPERATOR_KINDS, collective_predictions, operator_predictions
 from perfmodel.validate.parts import Floats, Found, Parts, Positions, refused
+from perfmodel.validate.serving import serve_predictions
 from perfmodel.validate.steps import STEP_KINDS, step_predictions
 
 __all__ = ["Predictions", "predictions"]
@@ -26,9 +27,9 @@ _PREDICTORS: Final[dict[str, Predictor]] = {
     "collective": collective_predictions,
     **dict.fromkeys(STEP_KINDS, step_predictions),
     "memory": memory_predictions,
+    "serve": serve_predictions,
 }
 _REASONS: Final = {
-    "serve": "needs a simulation of arrivals and batches",
     "bandwidth": "a bandwidth is an input of the model, not something it predicts",
     "counter": "no law predicts this counter",
     "quality": "the model predicts time and memory, not quality",
