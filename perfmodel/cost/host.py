@@ -41,11 +41,15 @@ def host_launch_time(runtime: Runtime, n_kernels: Num) -> Estimate:
     return _counted(runtime, "host_launches", runtime.host_launch, n_kernels)
 
 
-def first_token_time(runtime: Runtime) -> Estimate | None:
+def first_token_time(runtime: Runtime, *, n_in_flight: Num) -> Estimate | None:
     """Return what a request spends outside of steps before its first token arrives; None where no figure is known."""
-    if runtime.host_first_token is None:
-        return None
-    return _counted(runtime, "first_token", runtime.host_first_token, 1.0)
+    parts = []
+    if runtime.host_first_token is not None:
+        parts.append(_counted(runtime, "first_token", runtime.host_first_token, n_in_flight * 0.0 + 1.0))
+    if runtime.host_first_token_per_sequence is not None:
+        each = runtime.host_first_token_per_sequence
+        parts.append(_counted(runtime, "first_token_per_sequence", each, n_in_flight))
+    return total("first_token", tuple(parts)) if parts else None
 
 
 def offload_time(n_bytes: float, *, bytes_per_s: float, bandwidth_frac: Coefficient) -> Estimate:

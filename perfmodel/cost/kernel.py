@@ -42,8 +42,8 @@ COMPUTE = Law("flop / (compute_frac x peak_flop_per_s)", "roofline")
 MEMORY = Law("bytes / (memory_frac x bandwidth_bytes_per_s)", "roofline")
 QUANTISE = Law("bytes / (quantise_frac x bandwidth_bytes_per_s)")
 GROUPED = Law("grouped_share x start_s")
-LAUNCH = Law("n_launches x launch_s")
-CHAIN = Law("depth x chain_s")
+LAUNCH = Law("n_launches x launch_s (x shown_frac)")
+CHAIN = Law("depth x chain_s (x shown_frac)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,8 @@ class KernelPrices:
     """Prices kernels on one calibrated device; rates are looked up once per kernel class."""
 
     device: CalibratedDevice
+    launch_frac: float = 1.0
+    """Share of a kernel's start and chain that shows where one follows the other (`Runtime.launch_shown_frac`)."""
     _rates: dict[tuple[str, str, str, str], _Rates] = field(default_factory=dict)
 
     def time(self, work: Work) -> Estimate:
@@ -154,7 +156,7 @@ class KernelPrices:
             return total(work.name, (*before, busy))
         chain = Estimate(
             "chain",
-            work.depth * rates.chain.value,
+            work.depth * (rates.chain.value * self.launch_frac),
             bound=Bound.LAUNCH,
             law=CHAIN,
             inputs=(("depth", work.depth), ("chain_s", rates.chain.value)),
@@ -221,10 +223,11 @@ class KernelPrices:
             peak = peak * spec.clock_headroom
         scatter = (Coefficient(f"{work.kernel}.{work.name}.scatter", 1.0, fit.scatter),) if fit.scatter > 0 else ()
         cache, quantise = fit.cache_speedup, fit.quantise
+        shown = (("shown_frac", self.launch_frac),) if self.launch_frac != 1.0 else ()
         return _Rates(
             s_per_flop=1.0 / (fit.compute.value * peak),
             s_per_byte=1.0 / (fit.memory.value * bandwidth),
-            launch_s=fit.launch.value,
+            launch_s=fit.launch.value * self.launch_frac,
             knee=fit.knee,
             chain=fit.chain,
             pad_tokens=fit.pad_tokens,
@@ -247,5 +250,5 @@ class KernelPrices:
                 ("bandwidth_bytes_per_s", bandwidth),
                 *((("cache_speedup", cache.value),) if cache is not None else ()),
             ),
-            launch_inputs=(("launch_s", fit.launch.value),),
+            launch_inputs=(("launch_s", fit.launch.value), *shown),
         )

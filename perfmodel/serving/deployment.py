@@ -28,7 +28,7 @@ _V0_WATERMARK_FRAC: Final = 0.01
 _POLICY_OF_ACCOUNTING: Final = {
     "vllm-v0": "prefill-first",
     "vllm-v1": "mixed",
-    "sglang": "mixed",
+    "sglang": "prefill-first",
     "mindie": "prefill-first",
     "free-fraction": "mixed",
     "plain": "static",
@@ -148,9 +148,15 @@ def _caches_prefixes(case: Case, trace: Trace, options: ServingOptions, limits: 
 
 
 def policy_of_plan(case: Case, plan: MemoryPlan) -> str:
-    """Return how the engine of a case schedules with the limits of its plan: mixed, prefill-first or static."""
-    policy = _POLICY_OF_ACCOUNTING[case.setup.runtime.memory.accounting]
-    return "prefill-first" if policy == "mixed" and not plan.limits.chunked_prefill else policy
+    """Return how the engine of a case schedules with the limits of its plan: mixed, prefill-first or static.
+
+    vLLM V0 reads prompts beside decodes once prompts are cut; SGLang does not (unless --enable-mixed-chunk); in-flight
+    batching of TensorRT-LLM does, also with whole prompts.
+    """
+    accounting = case.setup.runtime.memory.accounting
+    if accounting == "vllm-v0" and plan.limits.chunked_prefill:
+        return "mixed"
+    return _POLICY_OF_ACCOUNTING[accounting]
 
 
 def _limits(case: Case, plan: MemoryPlan, assumed: list[str]) -> SchedulerLimits:

@@ -194,7 +194,7 @@ def served_by(
     decode_steps = larger(output_tokens - 1.0, 0.0) / per_step
     most = smaller(limits.max_num_seqs, limits.kv_seqs)
     running = smaller(concurrency, larger(most, 1.0))
-    host = None if engine.calibration.is_physics_only else first_token_time(runtime)
+    host = None if engine.calibration.is_physics_only else first_token_time(runtime, n_in_flight=running)
     room = larger(limits.token_budget - (others + 1.0) * (limits.policy == "mixed"), 1.0)
 
     def flow(idle_steps: Num) -> _Flow:

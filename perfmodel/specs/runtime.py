@@ -123,9 +123,15 @@ class Runtime(Spec):
     """Takes the place of `host_per_layer` where no graph is captured (--enforce-eager); None: it stays."""
     host_per_message: HostTime | None = None
     """What each collective waits beyond its own time: ranks that arrive late, hand-over between streams."""
+    launch_shown_frac: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of a kernel's start and serial chain, as kernel tables have them, that is left in a step: engines let the
+    next kernel begin and fetch its weights while its predecessor ends (programmatic dependent launch), and fuse small
+    kernels that are counted apart."""
     host_first_token: HostTime | None = None
     """What a request spends outside of steps until its first token is with the client: the way in (HTTP, tokens of the
     prompt, hand-over to the scheduler) and the way out."""
+    host_first_token_per_sequence: HostTime | None = None
+    """What each request in flight adds to that: the front end and the client serve the tokens of all in turn."""
     n_poll_steps: Annotated[float, Field(ge=0)] = 1.0
     """The scheduler looks for new requests once in so many steps: a request waits for half of them."""
     gqa_reread_frac: Annotated[float, Field(ge=0, le=10)] = 0.0
@@ -156,6 +162,7 @@ class Runtime(Spec):
             self.eager_host_per_layer,
             self.host_per_message,
             self.host_first_token,
+            self.host_first_token_per_sequence,
         )
         scatters = (self.step_scatter.prefill, self.step_scatter.decode)
         missing = sorted({f.source for f in (*times, *scatters) if f is not None} | {self.memory.source})
