@@ -1,8 +1,8 @@
 """Steady serving in closed form: concurrency or request rate to TTFT, TPOT and throughput, without a simulation.
 
-A request waits for a step boundary, has its prompt read in n = ceil(P / C) steps of at most C tokens, and then takes
-one token a step. Steps that carry prompts of others are longer than pure decode steps; how many there are follows from
-counting steps, not seconds, so that no iteration is needed:
+A request waits for the scheduler to look for it, has its prompt read in n = ceil(P / C) steps of at most C tokens, and
+then takes one token a step. Steps that carry prompts of others are longer than pure decode steps; how many there are
+follows from counting steps, not seconds, so that no iteration is needed:
 
     D = P / C                      steps that one prompt fills
     S = n + q + O - 1              steps of a request from its start to its end
@@ -207,10 +207,10 @@ def served_by(
             idle_steps=idle_steps,
         )
 
-    idle: Num = 0.0
+    idle: Num = 0.5 * runtime.n_poll_steps
     if host is not None:
         first, n_micro = _decodes(engine, 1.0 + others, input_tokens, output_tokens)
-        idle = host.value / _step(engine, "decode", first, None, n_micro).value
+        idle = idle + host.value / _step(engine, "decode", first, None, n_micro).value
     steps = flow(idle)
     n_decoding = 1.0 + others * (decode_steps / steps.n_steps)
     one, n_micro = _decodes(engine, n_decoding, input_tokens, output_tokens)

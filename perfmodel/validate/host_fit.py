@@ -26,7 +26,7 @@ from perfmodel.specs.runtime import Runtime
 from perfmodel.validate.parts import Floats, HeldCatalogue
 from perfmodel.validate.predict import predictions
 
-__all__ = ["HOST_PARAMETERS", "HostFit", "host_fit"]
+__all__ = ["HOST_PARAMETERS", "PRIOR_ROW_ERROR", "HostFit", "Slopes", "host_fit", "solved"]
 
 HOST_PARAMETERS: Final[Mapping[str, float]] = MappingProxyType(
     {"host_per_layer": 50e-6, "host_per_sequence": 50e-6, "host_per_message": 10e-6, "gqa_reread_frac": 0.2}
@@ -37,6 +37,8 @@ _MEMORY_UNIT: Final = 0.25
 _BEST_STREAM: Final = 0.92
 """No kernel streams more than this share of the nominal bandwidth: copies of large buffers reach it and no more."""
 _ROUNDS: Final = 20
+PRIOR_ROW_ERROR: Final = 0.15
+"""Relative error of one group of measured rows: what a prior is weighed against."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +64,15 @@ class HostFit:
 
 
 @dataclass(frozen=True, slots=True)
-class _Slopes:
+class Slopes:
     """Times of rows over what was measured: without host time, and for a unit of each number."""
 
     base: Floats
     slopes: NDArray[np.float64]
 
-    def rows(self, mask: NDArray[np.bool_]) -> _Slopes:
-        return _Slopes(self.base[mask], self.slopes[mask])
+    def rows(self, mask: NDArray[np.bool_]) -> Slopes:
+        """Return the rows of a mask."""
+        return Slopes(self.base[mask], self.slopes[mask])
 
 
 def _with_host(catalogue: Catalogue, runtime: Runtime, values: Mapping[str, float]) -> Catalogue:
@@ -118,23 +121,36 @@ def _times(table: Table, catalogue: Catalogue, calibration: str) -> Floats:
         return np.where(is_rate, 1.0 / ratio, ratio)
 
 
-def _solved(part: _Slopes) -> Floats:
-    """Return the numbers (in units) of least relative error, none below zero; rows far off count less (Huber)."""
-    weight = np.ones(len(part.base))
-    result = np.zeros(part.slopes.shape[1])
+def solved(
+    part: Slopes, *, weight: Floats | None = None, prior: tuple[Floats, Floats] | None = None
+) -> NDArray[np.float64]:
+    """Return the numbers (in units) of least relative error, none below zero; rows far off count less (Huber).
+
+    `weight` of a row is that of its error. `prior` holds a value and a standard deviation for each number, in units:
+    one more row for each, as sure as a row of which the error is `PRIOR_ROW_ERROR`.
+    """
+    own = np.ones(len(part.base)) if weight is None else weight
+    n = part.slopes.shape[1]
+    rows, wanted = np.zeros((0, n)), np.zeros(0)
+    if prior is not None:
+        value, sd = prior
+        rows, wanted = np.diag(PRIOR_ROW_ERROR / sd), PRIOR_ROW_ERROR * value / sd
+    used = own
+    result = np.zeros(n)
     for _ in range(_ROUNDS):
-        result = np.zeros(part.slopes.shape[1])
-        active = [i for i in range(len(result)) if np.any(part.slopes[:, i] > 0)]
+        result = np.zeros(n)
+        active = [i for i in range(n) if np.any(part.slopes[:, i] > 0)]
         while active:
-            columns = part.slopes[:, active] * weight[:, None]
-            found = np.linalg.lstsq(columns, (1.0 - part.base) * weight, rcond=None)[0]
+            columns = np.vstack([part.slopes[:, active] * used[:, None], rows[:, active]])
+            target = np.concatenate([(1.0 - part.base) * used, wanted])
+            found = np.linalg.lstsq(columns, target, rcond=None)[0]
             if (found >= 0).all():
                 result[active] = found
                 break
             active.pop(int(np.argmin(found)))
         residual = np.abs(part.base + part.slopes @ result - 1.0)
         scale = 1.345 * max(float(np.median(residual)) / 0.6745, 0.005)
-        weight = np.sqrt(np.minimum(1.0, scale / np.maximum(residual, 1e-12)))
+        used = own * np.sqrt(np.minimum(1.0, scale / np.maximum(residual, 1e-12)))
     return result
 
 
@@ -168,8 +184,8 @@ def host_fit(
         raise FitError(
             f"too few rows for the host times of {runtime}", got=str(n), expected=f"{len(units) + 3} or more"
         )
-    whole = _Slopes(base[use], np.stack(slopes, axis=1)[use])
-    found = _solved(whole)
+    whole = Slopes(base[use], np.stack(slopes, axis=1)[use])
+    found = solved(whole)
     error = whole.base + whole.slopes @ found - 1.0
     covariance = np.linalg.pinv(whole.slopes.T @ whole.slopes) * float(np.var(error))
     groups = table[group][use].astype(str)
@@ -177,7 +193,7 @@ def host_fit(
     for name in np.unique(groups):
         out = groups == name
         if not out.all():
-            left_out[out] = whole.base[out] + whole.slopes[out] @ _solved(whole.rows(~out)) - 1.0
+            left_out[out] = whole.base[out] + whole.slopes[out] @ solved(whole.rows(~out)) - 1.0
     values = dict(zip(parameters, (found * units).tolist(), strict=True))
     stderr = dict(zip(parameters, (np.sqrt(np.diag(covariance)) * units).tolist(), strict=True))
     return HostFit(runtime, values, stderr, error, left_out, len(np.unique(groups)), table["id"][use].astype(str))

@@ -90,12 +90,18 @@ class HeldCatalogue(Catalogue):
         homes: tuple[Path, ...],
         runtimes: Mapping[str, Runtime] | None = None,
         adjusted: Callable[[Calibration], Calibration] | None = None,
+        *,
+        shared: HeldCatalogue | None = None,
     ) -> None:
-        """Take the homes, runtimes that stand in for those of the files, and what is changed in each calibration."""
+        """Take the homes, runtimes that stand in for those of the files, and what is changed in each calibration.
+
+        What `shared` has read is taken from there, and what is read here goes there, but for runtimes and calibrations.
+        """
         super().__init__(homes)
         object.__setattr__(self, "_adjusted", adjusted)
         object.__setattr__(self, "_runtimes", dict(runtimes or {}))
         object.__setattr__(self, "_held", {("runtime", name): runtime for name, runtime in (runtimes or {}).items()})
+        object.__setattr__(self, "_shared", shared)
 
     @classmethod
     def over(
@@ -110,11 +116,18 @@ class HeldCatalogue(Catalogue):
         return cls(catalogue.homes, {**held, **runtimes}, both)
 
     def _once(self, key: tuple[Any, ...], read: Callable[[], T]) -> T:
+        shared: HeldCatalogue | None = self._shared  # type: ignore[attr-defined]
+        if shared is not None and key not in self._held and self._is_common(key):  # type: ignore[attr-defined]
+            return shared._once(key, read)
         held: dict[tuple[Any, ...], Any] = self._held  # type: ignore[attr-defined]
         if key not in held:
             held[key] = read()
         result: T = held[key]
         return result
+
+    def _is_common(self, key: tuple[Any, ...]) -> bool:
+        """Tell whether an entry is the same whatever the runtimes and adjustments."""
+        return key[0] != "calibration_for" or self._adjusted is None  # type: ignore[attr-defined]
 
     def paths(self, kind: Kind) -> dict[str, Path]:  # noqa: D102
         return self._once(("paths", kind), lambda: super(HeldCatalogue, self).paths(kind))

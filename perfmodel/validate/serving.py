@@ -2,7 +2,8 @@
 
 How a load was made stands in the words of `variant`, joined by "+": `lengths-0.8-1` (lengths drawn evenly between
 these shares of what is written), `requests-10x` (ten requests a user, all users at once in the beginning),
-`budget-8192` (token budget of a step), `seqs-256` (max_num_seqs).
+`budget-8192` (token budget of a step), `seqs-256` (max_num_seqs), `poll-30` (the scheduler looks for requests every 30
+steps), `wait-20` (it waits up to 20 steps for more prompts before it reads one).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from perfmodel.step.question import Case
 from perfmodel.validate.parts import Floats, Found, Parts, Positions, bounds_of, grouped, refused
 from perfmodel.validate.steps import SETUP_COLUMNS, case_of_row
 
-__all__ = ["LoadWords", "load_words", "serve_predictions", "served_case"]
+__all__ = ["KV_NOTE", "LoadWords", "load_words", "serve_predictions", "served_case"]
 
-_WORD: Final = re.compile(r"(lengths)-([\d.]+)-([\d.]+)|(requests)-([\d.]+)x|(budget|seqs)-(\d+)")
+_WORD: Final = re.compile(r"(lengths)-([\d.]+)-([\d.]+)|(requests)-([\d.]+)x|(budget|seqs|poll|wait)-(\d+)")
 _FLOOD: Final = 2.0**20
 """Users who keep every slot taken, whatever the engine."""
-_KV_NOTE: Final = "the KV cache is the limit: a simulation is more exact"
+KV_NOTE: Final = "the KV cache is the limit: a simulation is more exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class LoadWords:
     requests_per_user: float | None = None
     token_budget: int | None = None
     max_num_seqs: int | None = None
+    n_poll_steps: float | None = None
+    """Twice the mean number of steps that a request waits for the scheduler to take it."""
 
 
 def load_words(variant: str) -> LoadWords:
@@ -58,8 +61,11 @@ def load_words(variant: str) -> LoadWords:
             found = replace(found, requests_per_user=float(match[5]))
         elif match[6] == "budget":
             found = replace(found, token_budget=int(match[7]))
-        else:
+        elif match[6] == "seqs":
             found = replace(found, max_num_seqs=int(match[7]))
+        else:
+            steps = float(match[7]) * (2.0 if match[6] == "wait" else 1.0)
+            found = replace(found, n_poll_steps=(found.n_poll_steps or 0.0) + steps)
     return found
 
 
@@ -70,7 +76,10 @@ def served_case(case: Case, words: LoadWords, longest: float) -> Case:
         options["max_num_batched_tokens"] = words.token_budget
     if words.max_num_seqs is not None:
         options["max_num_seqs"] = words.max_num_seqs
-    return replace(case, memory=case.memory.with_options(**options))
+    setup = case.setup
+    if words.n_poll_steps is not None:
+        setup = replace(setup, runtime=setup.runtime.model_copy(update={"n_poll_steps": words.n_poll_steps}))
+    return replace(case, setup=setup, memory=case.memory.with_options(**options))
 
 
 def serve_predictions(parts: Parts, table: Table, at: Positions) -> Iterator[Found]:
@@ -144,7 +153,7 @@ def _found(found: SteadyCase, metric: str, rows: Positions, here: Positions, rem
     bounds = bounds_of(tree, len(here))[rows]
     name = found.case.calibration.name
     stable, limited = column(one.stable) > 0, column(one.kv_limited) > 0
-    for mask, extra in ((stable & ~limited, ""), (stable & limited, _KV_NOTE)):
+    for mask, extra in ((stable & ~limited, ""), (stable & limited, KV_NOTE)):
         if mask.any():
             said = "; ".join(text for text in (remark, extra) if text)
             at = here[rows[mask]]
