@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.flags import Calibrated, CatalogFolders, Json
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Json, whole
 
 if TYPE_CHECKING:
     from perfmodel.measure.table import Table
@@ -34,6 +34,14 @@ def validate(
     write: Annotated[
         Path | None, typer.Option("--write", help="Write the whole report as Markdown.", metavar="FILE")
     ] = None,
+    simulate: Annotated[
+        str | None,
+        typer.Option(
+            "--simulate",
+            help="Also simulate so many serving runs, those at the limit of the KV cache first.",
+            metavar="N",
+        ),
+    ] = None,
     every: Annotated[bool, typer.Option("--all-rows", help="Also rows marked suspect, invalid or synthetic.")] = False,
     calibration: Calibrated = "auto",
     as_json: Json = False,
@@ -49,6 +57,7 @@ def validate(
     perfmodel validate mine.csv --by kind,device,runtime --plot parity.png
     perfmodel validate --bound gemm=6%,18% --bound decode_step=8%,20% --json
     perfmodel validate --write docs/accuracy.md
+    perfmodel validate hardware/measurements/serve-silicon.csv --simulate 60
     ```
     """
     import sys
@@ -57,6 +66,7 @@ def validate(
     from perfmodel.errors import InfeasibleError, MeasurementError
     from perfmodel.report.output import json_text, progress, shown
     from perfmodel.report.picture import checked_picture
+    from perfmodel.report.serving_accuracy import simulation_documents, simulation_table
     from perfmodel.report.validation import accuracy_documents, accuracy_table, saved_figure
     from perfmodel.validate.accuracy import error_bounds, error_table, exceeded, parsed_groups
     from perfmodel.validate.predict import predictions
@@ -79,9 +89,22 @@ def validate(
         from perfmodel.report.prediction import written_whole
 
         print(f"wrote {written_whole(write, accuracy_page(found, catalogue))}", file=sys.stderr)
+    both = None
+    n_simulated = whole("--simulate", simulate, kind="count")
+    if n_simulated is not None:
+        from perfmodel.validate.serve_sim import both_answers, runs_to_simulate
+
+        runs = runs_to_simulate(measured, catalogue, n_simulated)
+        with progress("simulate", len(runs)) as advance:
+            both = both_answers(runs, catalogue, on_rows_done=advance)
     if as_json:
-        print(json_text({"rows": accuracy_documents(errors), "bounds_exceeded": list(failures)}))
+        document: dict[str, object] = {"rows": accuracy_documents(errors), "bounds_exceeded": list(failures)}
+        if both is not None:
+            document["simulated"] = simulation_documents(both)
+        print(json_text(document))
     elif write is None:
         shown(accuracy_table(errors))
+        if both is not None:
+            shown(simulation_table(both))
     if failures:
         raise InfeasibleError("the predictions are worse than stated bounds allow", cure="; ".join(failures))

@@ -47,7 +47,7 @@ _UNITS: Final[Mapping[str, float]] = MappingProxyType(
 )
 _BEGIN: Final[Mapping[str, float]] = MappingProxyType({"launch_shown_frac": 0.5})
 _LEAST_SHOWN: Final = 0.02
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
 _ROWS_OF_A_GROUP: Final = 2.0
 _ENGINES_DIFFER: Final = 1.5
 _SHARES_DIFFER: Final = 0.35

@@ -98,8 +98,8 @@ HARD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown model": ({**ROWS["decode_step"], "model": "llama-9-8b"}, "unknown model"),
     "unknown runtime": ({**ROWS["decode_step"], "runtime": "homemade-engine"}, "no runtime profile"),
     "serving": (
-        {**STEP, "kind": "serve", "batch": 8, "input_tokens": 512, "output_tokens": 128, "metric": "tpot_s"},
-        "simulation",
+        {**STEP, "kind": "serve", "batch": 8, "output_tokens": 128, "metric": "tpot_s"},
+        "lengths",
     ),
     "no law for the op": ({**ROWS["all_reduce"], "op": "broadcast"}, "no law for a collective"),
     "no law for the scheme": ({**ROWS["gemm"], "quantization": "ternary"}, "no kernel law"),
