@@ -127,6 +127,9 @@ class Runtime(Spec):
     """Share of a kernel's start and serial chain, as kernel tables have them, that is left in a step: engines let the
     next kernel begin and fetch its weights while its predecessor ends (programmatic dependent launch), and fuse small
     kernels that are counted apart."""
+    launch_shown_families: tuple[str, ...] = ("hopper", "blackwell")
+    """Device families that can: compute capability 9.0 and up (CUDA C++ Programming Guide, programmatic dependent
+    launch). Elsewhere every start shows."""
     host_first_token: HostTime | None = None
     """What a request spends outside of steps until its first token is with the client: the way in (HTTP, tokens of the
     prompt, hand-over to the scheduler) and the way out."""

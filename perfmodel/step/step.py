@@ -63,11 +63,13 @@ class Engine:
     @cached_property
     def stages(self) -> tuple[StagePrices, ...]:
         """Priced pipeline stages, in order."""
-        shown = self.setup.runtime.launch_shown_frac
+        runtime = self.setup.runtime
         result = []
         for blueprint in blueprints(self.setup):
             device = self.calibration.for_device(self.setup.device_of_stage(blueprint.index))
             weights = _stage_weight_bytes(self.setup, blueprint) if self.setup.offload_bytes else 0.0
+            overlaps = device.device.family in runtime.launch_shown_families
+            shown = runtime.launch_shown_frac if overlaps else 1.0
             result.append(
                 StagePrices(blueprint, KernelPrices(device, shown), NetworkPrices(self.setup.system, device), weights)
             )
