@@ -20,6 +20,10 @@ def audit(
     every_check: Annotated[
         bool, typer.Option("--all", help="A row for every check, not only the one that decides.")
     ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Claims whose id begins so, with the working; repeat.", metavar="ID"),
+    ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="Write the report with its working: .md or .html.", metavar="FILE")
     ] = None,
@@ -39,6 +43,7 @@ def audit(
     ```
     perfmodel audit
     perfmodel audit --report audit.html --plot audit.png
+    perfmodel audit --only e2e-batch16 --only hw-910b
     perfmodel audit --template > claims.yaml
     perfmodel audit claims.yaml --all
     ```
@@ -54,14 +59,21 @@ def audit(
         return
     from perfmodel.cli.options import catalogue_of
     from perfmodel.errors import SpecError
-    from perfmodel.report.audit import audit_csv_rows, audit_document, audit_html, audit_markdown, audit_tables
+    from perfmodel.report.audit import (
+        audit_csv_rows,
+        audit_document,
+        audit_html,
+        audit_markdown,
+        audit_tables,
+        working_parts,
+    )
     from perfmodel.report.output import csv_text, json_text, shown, whole_file
     from perfmodel.report.picture import checked_picture
 
     if report is not None and report.suffix not in (".md", ".html"):
         raise SpecError("a report cannot be written so", got=report.name, expected="a name ending in .md or .html")
     checked_picture(plot)
-    found = audit_of(read_claims(claims or shipped_claims()), catalogue_of(catalog))
+    found = audit_of(read_claims(claims or shipped_claims()), catalogue_of(catalog), only=only or ())
     if report is not None:
         with whole_file(report) as file:
             file.write(audit_html(found) if report.suffix == ".html" else audit_markdown(found))
@@ -75,4 +87,6 @@ def audit(
     elif as_csv:
         print(csv_text(audit_csv_rows(found)), end="")
     else:
-        shown(*audit_tables(found, every_check=every_check))
+        shown(*audit_tables(found, every_check=every_check or bool(only)))
+        if only:
+            shown(*working_parts(found))

@@ -25,6 +25,7 @@ __all__ = [
     "audit_tables",
     "counts_text",
     "section_markdown",
+    "working_parts",
 ]
 
 COLOURS: Final = {
@@ -95,6 +96,22 @@ def audit_tables(audit: Audit, *, every_check: bool = False) -> Iterator[Rendera
             )
     yield table
     yield Text(f"{len(audit.judgements)} claims: {counts_text(audit)}", style="bold")
+
+
+def working_parts(audit: Audit) -> Iterator[RenderableType]:
+    """Yield each claim with how it was read and the working of its checks."""
+    from rich.text import Text
+
+    for judgement in audit.judgements:
+        yield Text(f"{judgement.id}: {judgement.text}", style="bold")
+        if judgement.reading:
+            yield Text(f"  read as: {judgement.reading}")
+        for text, verdict in judgement.other_readings:
+            yield Text(f"  read otherwise ({text}): {verdict.value}")
+        for finding in judgement.findings:
+            yield Text(f"  {finding.check}: {finding.verdict.value}", style=COLOURS[finding.verdict])
+            for line in finding.working:
+                yield Text(f"    {line}")
 
 
 def _finding_row(finding: Finding) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from perfmodel.validate.audit.facts import Facts
 from perfmodel.validate.audit.figures import Printed
 from perfmodel.validate.audit.verdict import Finding
 
-__all__ = ["Check", "ClaimsError", "Desk", "MissingError", "Ref", "Setup", "first_line"]
+__all__ = ["Check", "ClaimsError", "Desk", "MissingError", "Ref", "Setup", "first_line", "paired"]
 
 Ref = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.+-]+\.)?[A-Za-z_][A-Za-z0-9_]*$")]
 """`figure` of the same claim, or `claim-id.figure` of another."""
@@ -87,6 +87,13 @@ class Desk:
     def value(self, ref: Ref) -> float:
         """Return the value of a figure in base units."""
         return self.printed(ref).value
+
+    def count(self, ref: Ref, *, most: int) -> int:
+        """Return a figure as a whole number from 1 to `most`; raises MissingError where it is none."""
+        value = self.value(ref)
+        if not 1 <= value <= most or value != int(value):
+            raise MissingError(f"{ref} is {value:g}, and no whole number from 1 to {most:,}")
+        return int(value)
 
     def given(self, source: Ref | float) -> float:
         """Return a plain number as it is, and the value of a figure by reference."""
@@ -164,6 +171,13 @@ def _deployment(stated: Mapping[str, Any]) -> Deployment:
         raise SpecError(
             "a set-up's deployment cannot be used", got=", ".join(stated), expected="fields of a deployment"
         ) from error
+
+
+def paired(**columns: tuple[Ref | float, ...]) -> None:
+    """Check that columns have a value for each other; raises ValueError."""
+    if len({len(column) for column in columns.values()}) > 1:
+        listed = ", ".join(f"{len(column)} {name}" for name, column in columns.items())
+        raise ValueError(f"every point needs a value in each column: there are {listed}")
 
 
 class Check(Spec):

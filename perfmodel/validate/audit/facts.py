@@ -67,11 +67,17 @@ class Fact(Spec):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._+-]*$")]
     title: str
-    quantities: dict[str, Sourced] = Field(default_factory=dict)
+    quantities: dict[str, Sourced | tuple[Sourced, ...]] = Field(default_factory=dict)
+    """A figure, or several that all exist: sizes of a family."""
     needs: dict[str, Needs] = Field(default_factory=dict)
     runs_on: Where | None = None
     measures: Measures | None = None
     perplexity: tuple[Published, ...] = ()
+
+    def figures(self, quantity: str) -> tuple[Sourced, ...]:
+        """Return the public figures of a quantity; none where it is not known."""
+        found = self.quantities.get(quantity, ())
+        return found if isinstance(found, tuple) else (found,)
 
 
 class FactsDocument(Spec):

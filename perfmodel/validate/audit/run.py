@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfmodel.errors import PerfmodelError
+import numpy as np
+
+from perfmodel.errors import PerfmodelError, UnknownNameError
 from perfmodel.specs.catalogue import Catalogue, builtin_home
 from perfmodel.specs.files import read_spec
 from perfmodel.validate.audit.base import Check, ClaimsError, Desk, MissingError, first_line
@@ -57,12 +59,19 @@ def read_claims(path: Path) -> ClaimsDocument:
     return read_spec(ClaimsDocument, path)
 
 
-def audit(document: ClaimsDocument, catalogue: Catalogue) -> Audit:
-    """Return the judgement on every claim; raises SpecError where a check refers to what is not in the file."""
+def audit(document: ClaimsDocument, catalogue: Catalogue, *, only: Sequence[str] = ()) -> Audit:
+    """Return the judgement on every claim, or on those whose id begins with one of `only`.
+
+    Raises SpecError where a check refers to what is not in the file, or no id begins so.
+    """
+    asked = [claim for claim in document.claims if not only or claim.id.startswith(tuple(only))]
+    if not asked:
+        known = [claim.id for claim in document.claims]
+        raise UnknownNameError.of("claim", ", ".join(only), known, f"The claims are {', '.join(known)}.")
     figures = {claim.id: claim.values() for claim in document.claims}
     held = HeldCatalogue(catalogue.homes)
     desk = Desk(held, facts_of(held), document.setups, figures, "")
-    return Audit(document, tuple(_judgement(desk, claim) for claim in document.claims))
+    return Audit(document, tuple(_judgement(desk, claim) for claim in asked))
 
 
 def _judgement(desk: Desk, claim: Claim) -> Judgement:
@@ -93,10 +102,15 @@ def _findings(desk: Desk, claim: Claim, reading: Reading | None) -> tuple[Findin
 def _checked(desk: Desk, check: Check) -> Sequence[Finding]:
     kind = str(getattr(check, "kind", ""))
     try:
-        return tuple(check.findings(desk))
+        with np.errstate(divide="raise", invalid="raise", over="raise"):
+            return tuple(check.findings(desk))
     except ClaimsError:
         raise
     except MissingError as missing:
         return (not_testable(kind, str(missing)),)
+    except ArithmeticError:
+        return (
+            not_testable(kind, "its figures give no number: something is divided by zero or grows beyond all limits"),
+        )
     except PerfmodelError as error:
         return (not_testable(kind, f"the model cannot answer: {first_line(error)}"),)

@@ -151,6 +151,22 @@ def test_what_is_not_stated_makes_a_claim_untestable_and_is_named(catalogue: Cat
     assert judged(catalogue, claim(figures={"x": 1.0})).verdict is UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("check", "figures"),
+    [
+        ({"kind": "arithmetic", "figure": "x", "formula": "a / b", "inputs": {"a": "a", "b": "b"}}, {"b": 0}),
+        ({"kind": "perplexity_rise", "scheme": "awq-int4-g128", "baseline": "b", "figure": "x"}, {"b": 0}),
+        ({"kind": "issue_change", "before": "a", "after": "b", "figure": "x"}, {"b": 0}),
+        ({"kind": "limit", "figure": "x", "at_most": "exp(a)", "inputs": {"a": "a"}}, {"a": "1e300"}),
+        ({"kind": "placement", "n_instances": ["a", "a"], "rates": ["x", "x"], "n_devices": "b"}, {"b": 0.5}),
+    ],
+)
+def test_figures_that_give_no_number_are_not_testable(
+    catalogue: Catalogue, check: dict[str, object], figures: dict[str, object]
+) -> None:
+    assert only(catalogue, check, **{"x": 1.0, "a": 1.0, "b": 1.0, **figures}).verdict is UNKNOWN
+
+
 def test_a_check_that_refers_to_nothing_is_a_fault_of_the_file(catalogue: Catalogue) -> None:
     for check in (
         {"kind": "limit", "figure": "nobody.x", "at_most": "2"},
@@ -168,6 +184,10 @@ def test_a_check_that_refers_to_nothing_is_a_fault_of_the_file(catalogue: Catalo
         ({"figures": {"ttft_s": "12 GB"}}, "GB"),
         ({"readings": [{"text": "t", "figures": {"ttft_s": "12 GB"}}]}, "GB"),
         ({"verdict": "reproduced"}, "verdict"),
+        (
+            {"checks": [{"kind": "placement", "n_instances": ["x", "x"], "rates": ["x", "x", "x"], "n_devices": "x"}]},
+            "2 n_instances, 3 rates",
+        ),
         ({"id": "no blanks please"}, "id"),
     ],
 )

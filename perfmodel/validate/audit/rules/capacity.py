@@ -19,6 +19,7 @@ from perfmodel.validate.audit.verdict import Finding, graded
 __all__ = ["Capacity", "ScalesWith"]
 
 _MOST_RUNNING: Final = 256
+_MOST_REPLICAS: Final = 1_000_000
 
 
 class Capacity(Check):
@@ -46,8 +47,8 @@ class ScalesWith(Check):
         """Yield the target's place against what a replica can serve, and where the count of replicas settles."""
         finding = _capacity_finding(self.kind, desk, self.setup, self.target)
         hpa = Autoscaler(
-            min_replicas=int(desk.value(self.min_replicas)),
-            max_replicas=int(desk.value(self.max_replicas)),
+            min_replicas=desk.count(self.min_replicas, most=_MOST_REPLICAS),
+            max_replicas=desk.count(self.max_replicas, most=_MOST_REPLICAS),
             target_requests_per_s=desk.value(self.target),
         )
         carried = hpa.carried(capacity_requests_per_s=finding.model)

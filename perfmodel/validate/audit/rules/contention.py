@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from perfmodel.cost.contention import InstanceDemand, contended, instances_per_device
 from perfmodel.step.instances import fixed_work_demand
-from perfmodel.validate.audit.base import Check, Desk, MissingError, Ref
+from perfmodel.validate.audit.base import Check, Desk, MissingError, Ref, paired
 from perfmodel.validate.audit.verdict import Finding, Verdict, graded
 
 __all__ = ["InstanceSpeed", "Knee"]
+
+_MOST_INSTANCES: Final = 1024
 
 
 class InstanceSpeed(Check):
@@ -31,7 +33,10 @@ class InstanceSpeed(Check):
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield the speed's place between all on one device and spread evenly over all of them."""
         demand = self._demand(desk)
-        n, devices = int(desk.value(self.n_instances)), int(desk.value(self.n_devices))
+        n, devices = (
+            desk.count(self.n_instances, most=_MOST_INSTANCES),
+            desk.count(self.n_devices, most=_MOST_INSTANCES),
+        )
         here = instances_per_device(n, devices)
         packed, even = (float(contended(demand, count).speed_frac) for count in (n, here))
         speed = desk.value(self.rate) / desk.value(self.alone)
@@ -72,6 +77,11 @@ class Knee(Check):
     n_instances: Annotated[tuple[Ref, ...], Field(min_length=3)]
     rates: Annotated[tuple[Ref, ...], Field(min_length=3)]
     knee: Ref
+
+    @model_validator(mode="after")
+    def _points_pair(self) -> Knee:
+        paired(n_instances=self.n_instances, rates=self.rates)
+        return self
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield whether a further instance costs ever more beyond the knee, as a resource that fills makes it.

@@ -10,7 +10,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from perfmodel.errors import FitError
-from perfmodel.validate.audit.base import Check, Desk, Ref
+from perfmodel.step.request import prefill_slice
+from perfmodel.step.rotary import rotary_fallback
+from perfmodel.units import time_text
+from perfmodel.validate.audit.base import Check, Desk, Ref, paired
 from perfmodel.validate.audit.formula import Formula, formula_value
 from perfmodel.validate.audit.rules.numbers import given_names
 from perfmodel.validate.audit.verdict import Finding, Verdict
@@ -37,8 +40,7 @@ class FormulaFit(Check):
 
     @model_validator(mode="after")
     def _points_pair(self) -> FormulaFit:
-        if len(self.x) != len(self.y):
-            raise ValueError(f"{len(self.x)} x for {len(self.y)} y")
+        paired(x=self.x, y=self.y)
         given_names(self.formula, {*self.parameters, self.x_name})
         return self
 
@@ -101,6 +103,13 @@ class DriftThreshold(Check):
     layers: Annotated[tuple[Ref, ...], Field(min_length=2)]
     errors: Annotated[tuple[Ref, ...], Field(min_length=2)]
     dtype: str = "fp16"
+    setup: str | None = None
+    """Where the fallback would run, for what it costs."""
+
+    @model_validator(mode="after")
+    def _points_pair(self) -> DriftThreshold:
+        paired(layers=self.layers, errors=self.errors)
+        return self
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield at which depth the laws of drift reach the threshold, against what one rotation rounds."""
@@ -120,5 +129,21 @@ class DriftThreshold(Check):
             name=self.threshold.rpartition(".")[2],
             stated=threshold,
             model=bound,
-            working=tuple(f"{c.law.formula}: layer {c.depth_layers:.1f}" for c in found),
+            working=(
+                *(f"{c.law.formula}: layer {c.depth_layers:.1f}" for c in found),
+                *(self._cost(desk, min(depths)) if depths and self.setup is not None else ()),
+            ),
+        )
+
+    def _cost(self, desk: Desk, depth_layers: float) -> Iterator[str]:
+        """Yield what fp32 from that depth on adds to a prefill step of the set-up."""
+        case = desk.case(self.setup or "")
+        engine, work = case.engine, case.workload
+        slices = (prefill_slice(work.batch, work.input_tokens, n_steps=1.0),)
+        first = min(int(depth_layers), engine.setup.model.n_layers)
+        cost, step_s = rotary_fallback(engine, slices, from_layer=first), float(engine.step("prefill", slices).value)
+        yield (
+            f"fp32 in the last {cost.n_layers} layers of {engine.setup.model.title} adds "
+            f"{time_text(float(cost.fused_extra_s))} ({100 * float(cost.fused_extra_s) / step_s:.2g} %) to a prefill "
+            f"step, {time_text(float(cost.apart_extra_s))} with casts of their own"
         )

@@ -20,6 +20,7 @@ __all__ = ["KvWaste", "Reallocation"]
 _USUAL_BLOCKS: Final = (16, 128)
 """Tokens of a block in engines: vLLM on GPUs, MindIE and vLLM on Ascend."""
 _HALVINGS: Final = 20
+_MOST_TOKENS: Final = 2_000_000
 Tokens = Annotated[int, Field(ge=1)]
 
 
@@ -44,7 +45,9 @@ class KvWaste(Check):
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield the waste of the policy, and what share of prompts or which blocks would give the figure."""
         stated = desk.printed(self.figure)
-        lengths = uniform(int(desk.value(self.low_tokens)), int(desk.value(self.high_tokens)))
+        lengths = uniform(
+            desk.count(self.low_tokens, most=_MOST_TOKENS), desk.count(self.high_tokens, most=_MOST_TOKENS)
+        )
         low, high, model, solved, working = (self._fixed if self.reserved_tokens else self._blocks)(
             lengths, stated.value
         )

@@ -17,6 +17,7 @@ from perfmodel.work.kernel import Slice
 
 __all__ = ["CommunicationShare", "MessageSize", "RowPadding", "ShareGrowth"]
 
+_MOST_GROUPS: Final = 4096
 _UNITS_BYTES: Final = (32, 64, 128, 256, 512)
 _WIDTHS: Final = (40, 48, 56, 64, 72, 80, 96, 112, 128, 160, 192, 256)
 """Widths of a head in public models."""
@@ -96,7 +97,7 @@ class CommunicationShare(Check):
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield the share's place among the set-ups."""
-        stated, groups = desk.value(self.figure), int(desk.value(self.n_groups))
+        stated, groups = desk.value(self.figure), desk.count(self.n_groups, most=_MOST_GROUPS)
         shares, working = [], []
         for name in self.setups:
             case = desk.case(name)

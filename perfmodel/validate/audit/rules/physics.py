@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from perfmodel.units import bandwidth_text
-from perfmodel.validate.audit.base import Check, Desk, MissingError, Ref
+from perfmodel.validate.audit.base import Check, Desk, MissingError, Ref, paired
 from perfmodel.validate.audit.figures import figure_text
 from perfmodel.validate.audit.rules.public import device_figures
 from perfmodel.validate.audit.verdict import Finding, Verdict, graded
 from perfmodel.work.precision import rotation_error_bound_frac, rotation_error_rms_frac, rounding_mean_frac
 
 __all__ = ["Bandwidth", "Placement", "RotaryError"]
+
+_MOST_INSTANCES: Final = 100_000
 
 
 class Bandwidth(Check):
@@ -63,14 +65,20 @@ class Placement(Check):
     n_instances: Annotated[tuple[Ref, ...], Field(min_length=2)]
     rates: Annotated[tuple[Ref, ...], Field(min_length=2)]
     n_devices: Ref
-    placement: Ref | None = None
+
+    @model_validator(mode="after")
+    def _points_pair(self) -> Placement:
+        paired(n_instances=self.n_instances, rates=self.rates)
+        return self
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield whether rates fell while every instance could have had a device of its own."""
-        counts = [desk.value(ref) for ref in self.n_instances]
+        counts = [desk.count(ref, most=_MOST_INSTANCES) for ref in self.n_instances]
         rates = [desk.printed(ref) for ref in self.rates]
-        devices = desk.value(self.n_devices)
+        devices = desk.count(self.n_devices, most=_MOST_INSTANCES)
         alone = [(n, r) for n, r in zip(counts, rates, strict=True) if n <= devices]
+        if len(alone) < 2:
+            raise MissingError("no two of the counts could have a device for each instance")
         first, last = alone[0], alone[-1]
         fell = first[1].value - last[1].value > first[1].resolution + last[1].resolution
         lines = tuple(

@@ -63,8 +63,7 @@ class Specification(Check):
     def _public(self, desk: Desk) -> Iterator[tuple[str, float]]:
         fact = desk.facts.find(self.of)
         if fact is not None:
-            found = fact.quantities.get(self.quantity)
-            if found is not None:
+            for found in fact.figures(self.quantity):
                 yield found.source, found.value
         elif self.of in desk.catalogue.spellings("hardware"):
             yield from device_figures(desk.device(self.of), self.quantity)

@@ -41,7 +41,7 @@ class Throughput(Check):
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield the rate's place between the hard bound and the band, and how many requests in flight would give it."""
-        stated, run = desk.value(self.figure), served(desk, self.setup)
+        run, stated = served(desk, self.setup), desk.value(self.figure)
         bound = desk.answer(self.setup, calibration="hard-bound").figures["output_tokens_per_s"].value
         model = run.output_tokens_per_s
 
@@ -75,7 +75,7 @@ class Ttft(Check):
 
     def findings(self, desk: Desk) -> Iterator[Finding]:
         """Yield the latency's place, and how many prompts read together would give it."""
-        stated, run = desk.value(self.figure), served(desk, self.setup)
+        run, stated = served(desk, self.setup), desk.value(self.figure)
         bound = desk.answer(self.setup, calibration="hard-bound", batch=1).figures["ttft_s"].value
         model = run.ttft(self.percentile)
 
@@ -130,7 +130,9 @@ class MemoryPeak(Check):
             ),
         )
         name = self.figure.rpartition(".")[2]
-        low, high = rank.budget_bytes - stated.resolution, held + rank.outside_bytes + stated.resolution
+        reserves = answer.case.setup.runtime.memory.accounting != "plain"
+        low = (rank.budget_bytes if reserves else need) - stated.resolution
+        high = held + rank.outside_bytes + stated.resolution
         finding = graded(
             self.kind,
             name,
@@ -140,12 +142,14 @@ class MemoryPeak(Check):
             high=high,
             least=weights,
             most=rank.total_bytes + stated.resolution,
-            inside="the share of the device that the engine reserves",
-            cause="",
+            inside="the share of the device that the engine reserves"
+            if reserves
+            else "between the load and the budget",
+            cause=f"the load alone needs {need / GB:.4g} GB",
             bound=f"impossible: the weights are {weights / GB:.4g} GB, the device has {rank.total_bytes / GB:.4g}",
             working=working,
         )
-        if finding.verdict is Verdict.PLAUSIBLE:
+        if finding.verdict is Verdict.PLAUSIBLE and reserves:
             reason = (
                 f"at utilisation {rank.utilization:g} {answer.case.setup.runtime.name} reserves "
                 f"{rank.budget_bytes / GB:.4g} GB whatever the model; {figure_text(name, stated.value)} is no peak of "
