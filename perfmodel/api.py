@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from perfmodel.measure.profiling.answer import ProfileAnswer
     from perfmodel.plan.demand import Demand, Targets
     from perfmodel.plan.finalists import Contest
+    from perfmodel.serving.options import ServingOptions
     from perfmodel.serving.rate_sweep import RateSweep
     from perfmodel.serving.steady_case import SteadyCase
     from perfmodel.step.roofline import Roofline
@@ -260,10 +261,11 @@ def simulation(
     traffic: Traffic | Trace,
     slo: Slo | None = None,
     policy: str | None = None,
+    options: ServingOptions | None = None,
     catalogue: Catalogue | None = None,
     **stated: Any,
 ) -> ServingResult:
-    """Return traffic as served, request by request.
+    """Return traffic as served, request by request; `options` say how it is scheduled and routed.
 
     >>> traffic = Traffic(n_requests=20, input_tokens=128, output_tokens=16, requests_per_s=2.0)
     >>> result = simulation("llama-3.1-8b", "a100-80gb-sxm", traffic=traffic)
@@ -275,7 +277,8 @@ def simulation(
     from perfmodel.serving.metrics import serving_result
 
     trace = traffic.trace() if isinstance(traffic, Traffic) else traffic
-    served = serving_case(_loaded(model, hardware, trace, catalogue, stated), trace, policy=policy)
+    one = _loaded(model, hardware, trace, catalogue, stated)
+    served = serving_case(one, trace, policy=policy, options=options)
     return serving_result(simulated(trace, served.setup, served.clock), slo=slo)
 
 

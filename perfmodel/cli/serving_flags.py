@@ -78,6 +78,12 @@ _FLAGS: Final[Mapping[str, tuple[Any, Any]]] = {
         metavar="GB/S",
     ),
     "kv_link_latency": flag(_REPLICAS, "Latency of that way.", "--kv-link-latency", metavar="US"),
+    "separate_ranks": flag(
+        _REPLICAS,
+        "Data-parallel ranks have KV pools of their own and wait for the busiest, rather than share evenly.",
+        "--separate-ranks",
+        default=False,
+    ),
     "instances_per_device": flag(_REPLICAS, "Instances that share each device.", "--instances-per-device", metavar="N"),
     "slowdowns": flag(
         _REPLICAS,
@@ -124,6 +130,7 @@ def _options(flags: Mapping[str, Any]) -> ServingOptions:
         link_bytes_per_s=None if bandwidth is None else bandwidth * 1e9,
         link_latency_s=None if latency is None else latency / 1e6,
         failures=_failures(flags["fail"], _choice("--on-failure", flags["on_failure"], ("retry", "lose"))),
+        separate_ranks=flags["separate_ranks"],
         n_instances=whole("--instances-per-device", flags["instances_per_device"]) or 1,
         slowdowns=tuple(number("--slowdowns", text, low=1.0, high=1e6) for text in slowdowns),
     )

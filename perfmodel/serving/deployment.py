@@ -73,16 +73,21 @@ def serving_case(
     if policy is None:
         policy = policy_of_plan(case, plan)
         assumed.append(f"scheduling {policy} (as {case.setup.runtime.name} does)")
-    limits = _limits(case, plan, assumed)
-    if plan.n_pools > 1:
+    n_ranks = plan.n_pools if options.separate_ranks else 1
+    limits = _limits(case, plan if n_ranks == 1 else replace(plan, n_pools=1), assumed)
+    if n_ranks > 1:
+        assumed.append(f"{n_ranks} data-parallel ranks, each with blocks of its own, in step with the busiest")
+    elif plan.n_pools > 1:
         assumed.append(f"{plan.n_pools} data-parallel ranks share sequences evenly and keep pace")
     if case.setup.layout.pp > 1:
         assumed.append(f"a step passes the pipeline as {case.setup.layout.pp} equal microbatches")
     longest = min(int(served.max()), limits.max_model_len)
-    most_read = min(limits.max_num_batched_tokens, int(trace.input_tokens.sum()) + longest)
-    n_seqs = min(limits.max_num_seqs, len(trace))
+    most_read = n_ranks * min(limits.max_num_batched_tokens, int(trace.input_tokens.sum()) + longest)
+    n_seqs = n_ranks * min(limits.max_num_seqs, len(trace))
     table = step_table(EngineTimes(case.engine), n_seqs=n_seqs, context_tokens=longest, prompt_tokens=max(most_read, 2))
     setup = _setup(case, plan, trace, options, assumed, policy=policy, limits=limits)
+    if n_ranks > 1:
+        setup = replace(setup, n_replicas=setup.n_replicas * n_ranks, n_ranks=n_ranks)
     assumed += [text for text in plan.assumed if text not in assumed]
     return ServingCase(case, plan, setup, TableClock(table), tuple(assumed), (*case.warnings, *plan.warnings))
 

@@ -28,7 +28,7 @@ from perfmodel.serving.records import NEVER, Records, Segments, Told
 from perfmodel.serving.replica import Replica
 from perfmodel.serving.routing import ROUTINGS, router_of
 from perfmodel.serving.scheduler import BatchWindow, Policy, SchedulerLimits, Windowed, policy_of
-from perfmodel.serving.sharing import SharedClock
+from perfmodel.serving.sharing import RankClock, SharedClock
 
 __all__ = ["ReplicaMaker", "Run", "ServingSetup", "Swap", "simulated"]
 
@@ -49,7 +49,8 @@ class ServingSetup:
     """How requests are served. `make_policy` makes the scheduler of a replica; by name see `scheduler.POLICIES`.
 
     `prefix_cache`: requests find the blocks of others that begin alike. `pace`: tokens of a speculative step. `apart`:
-    the first replicas read prompts, the others decode.
+    the first replicas read prompts, the others decode. `n_ranks`: so many replicas after each other are data-parallel
+    ranks, each with its own blocks, that take their steps together. `make_pool` makes another kind of pool.
     """
 
     limits: SchedulerLimits
@@ -65,6 +66,8 @@ class ServingSetup:
     apart: Disaggregation | None = None
     failures: tuple[Failure, ...] = ()
     sharing: Sharing | None = None
+    n_ranks: int = 1
+    make_pool: Callable[[SchedulerLimits], Pool] | None = None
 
     def __post_init__(self) -> None:
         for what, name, names in (("order", self.order, ORDERS), ("routing", self.routing, tuple(ROUTINGS))):
@@ -79,6 +82,12 @@ class ServingSetup:
         if self.apart is not None and self.apart.n_prefill + self.apart.n_decode != self.n_replicas:
             got = f"{self.apart.n_prefill} for prefill, {self.apart.n_decode} for decode, {self.n_replicas} replicas"
             raise SpecError("prefill and decode cannot be apart", got=got, expected="as many replicas as both have")
+        if self.n_ranks < 1 or self.n_replicas % self.n_ranks:
+            got = f"{self.n_replicas} replicas in groups of {self.n_ranks}"
+            raise SpecError("ranks cannot share steps", got=got, expected="whole groups")
+        if self.n_ranks > 1 and (self.apart or self.failures or self.sharing or self.window):
+            got = "ranks beside prefill apart, failures, shared devices or batching windows"
+            raise SpecError("ranks cannot share steps", got=got, expected="none of these")
         for failure in self.failures:
             if failure.replica >= self.n_replicas:
                 got = f"replica {failure.replica} of {self.n_replicas}"
@@ -138,7 +147,7 @@ class ReplicaMaker:
         return Replica(
             self.batch(index),
             setup.new_policy(),
-            SharedClock(self._clock) if setup.sharing else self._clock,
+            self._own_clock(),
             inbox,
             self._records,
             lengths=(self._inputs, self._outputs_of(index)),
@@ -146,6 +155,12 @@ class ReplicaMaker:
             index=index,
             moved_block_ns=setup.swap.block_ns if setup.swap else 0,
         )
+
+    def _own_clock(self) -> Clock:
+        setup = self._setup
+        if setup.sharing is not None:
+            return SharedClock(self._clock)
+        return self._clock if setup.n_ranks == 1 else RankClock(self._clock, setup.n_ranks)
 
     def _outputs_of(self, index: int) -> list[int]:
         """Return how many tokens a replica has to give: prefill replicas give the first."""
@@ -169,6 +184,8 @@ class ReplicaMaker:
 
     def _pool(self) -> Pool:
         limits, prefixes = self._setup.limits, self._trace.prefixes
+        if self._setup.make_pool is not None:
+            return self._setup.make_pool(limits)
         if self._setup.prefix_cache and prefixes is not None:
             return PrefixPool(limits.n_blocks, block_tokens=limits.block_tokens, prefixes=prefixes)
         return BlockPool(limits.n_blocks, block_tokens=limits.block_tokens)
@@ -211,7 +228,7 @@ def simulated(trace: Trace, setup: ServingSetup, clock: Clock, *, told: Told | N
 
 def _stand_alone(trace: Trace, setup: ServingSetup) -> bool:
     """Return whether each replica can be simulated to the end without the others."""
-    if setup.apart or setup.failures or setup.sharing:
+    if setup.apart or setup.failures or setup.sharing or setup.n_ranks > 1:
         return False
     return setup.n_replicas == 1 or (setup.routing == "round-robin" and trace.after is None)
 
@@ -261,6 +278,7 @@ def _together(
         apart=setup.apart,
         failures=setup.failures,
         sharing=setup.sharing,
+        n_ranks=setup.n_ranks,
     )
     replicas = [new(i, Routed(front), fleet.done_by(i)) for i in range(setup.n_replicas)]
     fleet.run(replicas)

@@ -38,6 +38,7 @@ class Fleet:
         apart: Disaggregation | None = None,
         failures: Sequence[Failure] = (),
         sharing: Sharing | None = None,
+        n_ranks: int = 1,
     ) -> None:
         self.in_system_ns = self.sent_tokens = self.n_retried = self.lost_tokens = 0
         """`lost_tokens`: those after the first that a replica had given when it failed."""
@@ -45,6 +46,7 @@ class Fleet:
         self._inputs, self._outputs = trace.input_tokens.tolist(), trace.output_tokens.tolist()
         self._routers, self._fresh_batch, self._apart, self._sharing = routers, fresh_batch, apart, sharing
         self._failures = sorted(failures, key=lambda one: (one.at_ns, one.replica))
+        self._n_ranks = n_ranks
         self._answers_matter = not trace.is_open
         self._replicas: list[Replica] = []
         self._link_free = [0] * (apart.n_prefill if apart else 0)
@@ -96,6 +98,9 @@ class Fleet:
 
     def _step(self, one: Replica, start_ns: int, event_ns: int) -> None:
         """Let a replica serve up to the next event, or up to the first answer of another one that may matter."""
+        if self._n_ranks > 1:
+            self._step_ranks(one.index // self._n_ranks, start_ns)
+            return
         clock = one.clock
         if isinstance(clock, SharedClock) and self._sharing is not None:
             clock.factor = self._sharing.contention.slowdown(self._n_busy(one, start_ns))
@@ -106,6 +111,13 @@ class Fleet:
             return
         others_ns = min((other.next_ns() for other in self._replicas if other is not one), default=NEVER)
         one.advance(min(event_ns, others_ns + 1), once=True)
+
+    def _step_ranks(self, group: int, start_ns: int) -> None:
+        """Let the ranks of a group take one step together, as long as the longest of them."""
+        ranks = self._replicas[group * self._n_ranks : (group + 1) * self._n_ranks]
+        time_ns = max([rank.begin(start_ns) for rank in ranks])
+        for rank in ranks:
+            rank.end(time_ns)
 
     def _n_busy(self, one: Replica, start_ns: int) -> int:
         """Return how many instances of a replica's device run a step when its own starts, itself included."""

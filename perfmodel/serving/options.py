@@ -17,7 +17,8 @@ class ServingOptions:
 
     `n_prefill` and `n_decode` replicas split the work where both are stated. The KV link between them is that of the
     system unless its bandwidth or latency is stated. `n_instances` share each device; `slowdowns` are their factors for
-    1, 2, ... that run at once, from the contention model where none are stated.
+    1, 2, ... that run at once, from the contention model where none are stated. `separate_ranks`: data-parallel ranks
+    have blocks of their own and wait for the busiest one, rather than share all evenly.
     """
 
     order: str = "fcfs"
@@ -32,6 +33,7 @@ class ServingOptions:
     failures: tuple[Failure, ...] = ()
     n_instances: int = 1
     slowdowns: tuple[float, ...] = ()
+    separate_ranks: bool = False
 
     def __post_init__(self) -> None:
         if (self.n_prefill > 0) != (self.n_decode > 0) or min(self.n_prefill, self.n_decode) < 0:

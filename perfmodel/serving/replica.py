@@ -50,6 +50,7 @@ class Replica:
         self._records, self._done = records, done
         self._inputs, self._outputs = lengths
         self._moved_block_ns = moved_block_ns
+        self._takes_part = False
         batch.sent_ns = records.sent_ns
         self._late: list[tuple[int, int]] = []
         """(time of their last token, how many) of decoding sequences that stood still since."""
@@ -110,7 +111,7 @@ class Replica:
 
     def advance(self, until_ns: int, *, once: bool = False) -> None:
         """Serve every step that starts before `until_ns`, or only the next stretch of steps."""
-        batch, inbox, plan = self.batch, self.inbox, self.policy.plan
+        batch, inbox = self.batch, self.inbox
         while True:
             if inbox.next_ns() <= self.now_ns:
                 self._arrivals()
@@ -122,27 +123,51 @@ class Replica:
                 continue
             if self.now_ns >= until_ns:
                 return
-            batch.limit = Limit.ARRIVAL_RATE
-            batch.now_ns = self.now_ns
-            decodes = plan(batch)
-            n_most = NEVER
-            if batch.preempted:
-                self._remember_preempted()
-                n_most = 1
-            if batch.rejoined:
-                self._remember_rejoined()
+            decodes, n_most = self._planned()
             if batch.chunks:
-                self._step_with_prompts(decodes)
+                self._pass_prompts(decodes, self._prompts_ns(decodes))
             elif not batch.decoding.n_seqs:
                 self._wait(min(self.policy.wakes_ns, inbox.next_ns(), until_ns))
             else:
-                self._decode_steps(n_most, until_ns)
+                self._pass_decodes(*self._decodes_ns(n_most, until_ns))
             if once:
                 return
 
-    def _decode_steps(self, n_most: int, until_ns: int) -> None:
+    def begin(self, at_ns: int) -> int:
+        """Plan the one step that starts at a time; return how long it takes alone, 0 where there is nothing to do."""
+        self._wait(at_ns)
+        if self.inbox.next_ns() <= at_ns:
+            self._arrivals()
+        if not self.batch.n_running and not self.batch.queue:
+            return 0
+        self._takes_part, _ = self._planned()
+        return self._prompts_ns(self._takes_part) if self.batch.chunks else self._decodes_ns(1, NEVER)[1]
+
+    def end(self, time_ns: int) -> None:
+        """Let the step that was begun pass in a time, which may be longer than its own."""
+        if self.batch.chunks:
+            self._pass_prompts(self._takes_part, time_ns)
+        elif self.batch.decoding.n_seqs:
+            self._pass_decodes(1, time_ns)
+        else:
+            self._wait(self.now_ns + time_ns)
+
+    def _planned(self) -> tuple[bool, int]:
+        """Plan a step; return whether decoding sequences take part, and how many such steps may follow at most."""
+        batch = self.batch
+        batch.limit = Limit.ARRIVAL_RATE
+        batch.now_ns = self.now_ns
+        decodes, n_most = self.policy.plan(batch), NEVER
+        if batch.preempted:
+            self._remember_preempted()
+            n_most = 1
+        if batch.rejoined:
+            self._remember_rejoined()
+        return decodes, n_most
+
+    def _decodes_ns(self, n_most: int, until_ns: int) -> tuple[int, int]:
+        """Return (steps, time) of the decode steps that follow each other from now."""
         batch, decoding = self.batch, self.batch.decoding
-        n_seqs = decoding.n_seqs
         moved_ns = self._moved_ns() if batch.n_moved else 0
         if moved_ns or not decoding.is_even:
             n_most = 1
@@ -151,14 +176,21 @@ class Replica:
         policy = self.policy
         if policy.admits_beside_decodes and (not batch.queue or batch.queue.reorders or policy.wakes_ns < NEVER):
             until_ns = min(until_ns, self.inbox.next_ns(), policy.wakes_ns)
-        context = decoding.context + n_seqs
         n_steps, time_ns = self.clock.decode_run(
-            n_seqs, context, n_most=n_most, until_ns=until_ns - self.now_ns, per_step=decoding.tokens_of(1)
+            decoding.n_seqs,
+            decoding.context + decoding.n_seqs,
+            n_most=n_most,
+            until_ns=until_ns - self.now_ns,
+            per_step=decoding.tokens_of(1),
         )
-        time_ns += moved_ns
-        n_late = 0
+        return n_steps, time_ns + moved_ns
+
+    def _pass_decodes(self, n_steps: int, time_ns: int) -> None:
+        batch, decoding = self.batch, self.batch.decoding
+        n_seqs, n_late = decoding.n_seqs, 0
         if self._late:
-            n_late = self._late_steps(moved_ns + self.clock.decode_ns(n_seqs, context))
+            first_ns = time_ns if n_steps == 1 else self.clock.decode_ns(n_seqs, decoding.context + n_seqs)
+            n_late = self._late_steps(first_ns)
         if self._joined_ns:
             self._joined_ns.clear()
         n_running, n_tokens = batch.n_running, n_seqs * decoding.tokens_of(n_steps)
@@ -168,16 +200,20 @@ class Replica:
         for request in done:
             self._finished(request, now_ns)
 
-    def _step_with_prompts(self, decodes: bool) -> None:
-        batch, decoding, records = self.batch, self.batch.decoding, self._records
+    def _prompts_ns(self, decodes: bool) -> int:
+        """Return the time of the step that reads the planned pieces of prompts."""
+        batch, decoding = self.batch, self.batch.decoding
         tokens = pairs = 0
         for _, n_cached, n_tokens, _ in batch.chunks:
             tokens += n_tokens
             pairs += n_tokens * n_cached + n_tokens * (n_tokens + 1) // 2
         n_seqs = decoding.n_seqs if decodes else 0
         time_ns = self.clock.mixed_ns(n_seqs, decoding.context + n_seqs, prompt_tokens=tokens, pairs=pairs)
-        if batch.n_moved:
-            time_ns += self._moved_ns()
+        return time_ns + self._moved_ns() if batch.n_moved else time_ns
+
+    def _pass_prompts(self, decodes: bool, time_ns: int) -> None:
+        batch, decoding, records = self.batch, self.batch.decoding, self._records
+        n_seqs, tokens = decoding.n_seqs if decodes else 0, sum(chunk.n_tokens for chunk in batch.chunks)
         n_late, start_ns = 0, self.now_ns
         if n_seqs:
             n_late = self._late_steps(time_ns) if self._late else 0

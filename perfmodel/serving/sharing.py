@@ -1,4 +1,4 @@
-"""Several instances on one device: each step takes longer while others run."""
+"""Clocks of replicas that do not run by themselves: instances that share a device, ranks that share steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from perfmodel.errors import SpecError
 from perfmodel.serving.clock import Clock
 
-__all__ = ["Contention", "SharedClock", "SlowdownTable"]
+__all__ = ["Contention", "RankClock", "SharedClock", "SlowdownTable"]
 
 
 class Contention(Protocol):
@@ -66,3 +66,33 @@ class SharedClock:
         """Return the time of a step with prompts."""
         time_ns = self.clock.mixed_ns(n_seqs, context_tokens, prompt_tokens=prompt_tokens, pairs=pairs)
         return round(time_ns * self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class RankClock:
+    """The clock of one of `n_ranks` data-parallel ranks: that of all of them where each has as much to do.
+
+    Of a step of ranks with unequal work the longest time counts: attention waits for the busiest rank, and experts are
+    priced as if every rank sent as many tokens, which they may not.
+    """
+
+    clock: Clock
+    n_ranks: int
+
+    def decode_ns(self, n_seqs: int, context_tokens: int) -> int:
+        """Return the time of one decode step."""
+        return self.clock.decode_ns(n_seqs * self.n_ranks, context_tokens * self.n_ranks)
+
+    def decode_run(
+        self, n_seqs: int, context_tokens: int, *, n_most: int, until_ns: int, per_step: int = 1
+    ) -> tuple[int, int]:
+        """Return (steps, time) of a run of decode steps."""
+        n = self.n_ranks
+        return self.clock.decode_run(
+            n_seqs * n, context_tokens * n, n_most=n_most, until_ns=until_ns, per_step=per_step
+        )
+
+    def mixed_ns(self, n_seqs: int, context_tokens: int, *, prompt_tokens: int, pairs: int) -> int:
+        """Return the time of a step with prompts."""
+        n = self.n_ranks
+        return self.clock.mixed_ns(n_seqs * n, context_tokens * n, prompt_tokens=prompt_tokens * n, pairs=pairs * n)

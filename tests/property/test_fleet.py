@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.serving.arrivals import Trace
-from perfmodel.serving.clock import Clock, FixedClock
+from perfmodel.serving.clock import Clock, FixedClock, TableClock
 from perfmodel.serving.decoding import ONE_TOKEN, Pace
 from perfmodel.serving.engine import ServingSetup, Swap, simulated
 from perfmodel.serving.fleet_setup import Disaggregation, Failure, KvLink, Sharing
@@ -20,8 +20,10 @@ from perfmodel.serving.records import LOST, NEVER
 from perfmodel.serving.routing import ROUTINGS
 from perfmodel.serving.scheduler import POLICIES, BatchWindow, SchedulerLimits
 from perfmodel.serving.sharing import SlowdownTable
-from tests.property.test_serving import TOY, SingleSteps, same, watched
+from perfmodel.serving.step_table import step_table
+from tests.property.test_serving import SingleSteps, ToyTimes, same, watched
 
+TOY = TableClock(step_table(ToyTimes(), n_seqs=32, context_tokens=400, prompt_tokens=64))
 CLOCKS: list[Clock] = [TOY, FixedClock(1000, 500, 70)]
 
 
@@ -70,6 +72,7 @@ def setups(draw: st.DrawFn) -> ServingSetup:
         replica = draw(st.integers(0, n - 1))
         failure = Failure(replica=replica, at_ns=at_ns, back_ns=back_ns)
         failures.append(replace(failure, then="lose") if draw(st.booleans()) else failure)
+    n_ranks = draw(st.sampled_from([1, n])) if not (apart or sharing or failures) else 1
     return ServingSetup(
         limits=of,
         policy=draw(st.sampled_from(list(POLICIES))),
@@ -78,7 +81,8 @@ def setups(draw: st.DrawFn) -> ServingSetup:
         routing=draw(st.sampled_from(list(ROUTINGS))),
         prefix_cache=draw(st.booleans()),
         pace=draw(st.sampled_from([ONE_TOKEN, ONE_TOKEN, Pace.of(1.6, n_draft=2)])),
-        window=draw(st.sampled_from([None, None, BatchWindow(delay_ns=4_000, preferred=2)])),
+        n_ranks=n_ranks,
+        window=draw(st.sampled_from([None, None, BatchWindow(delay_ns=4_000, preferred=2)])) if n_ranks == 1 else None,
         swap=draw(st.sampled_from([None, Swap(host_blocks=20, block_ns=30)])),
         apart=apart,
         failures=tuple(failures),

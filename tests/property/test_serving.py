@@ -24,7 +24,7 @@ from perfmodel.serving.step_table import step_table
 Array = NDArray[np.float64]
 
 
-class _ToyTimes:
+class ToyTimes:
     """Step times with a knee and a curve, as kernels have them."""
 
     def decode_s(self, n_seqs: Array, context: Array) -> Array:
@@ -41,7 +41,7 @@ class _ToyTimes:
         return 1e-6 * (3.0 + 0.9 * prompt_tokens + 0.004 * prompt_tokens * attended)
 
 
-TOY = TableClock(step_table(_ToyTimes(), n_seqs=16, context_tokens=400, prompt_tokens=64))
+TOY = TableClock(step_table(ToyTimes(), n_seqs=16, context_tokens=400, prompt_tokens=64))
 CLOCKS: list[Clock] = [TOY, FixedClock(1000, 500, 70)]
 
 

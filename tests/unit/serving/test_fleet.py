@@ -13,6 +13,7 @@ from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.clock import FixedClock
 from perfmodel.serving.engine import Run, ServingSetup, simulated
 from perfmodel.serving.fleet_setup import Disaggregation, Failure, KvLink, Sharing
+from perfmodel.serving.kv_cache import BlockPool
 from perfmodel.serving.metrics import serving_result
 from perfmodel.serving.prefix_cache import Prefixes
 from perfmodel.serving.records import LOST, NEVER
@@ -147,6 +148,45 @@ def test_instances_of_one_device_slow_each_other_down_while_they_run() -> None:
     apart_devices = served(trace([(0, 10, 5), (0, 10, 5)]), n_replicas=2)
     assert apart_devices.finish_ns.tolist() == [150, 150]
     assert [table.slowdown(n) for n in (1, 2, 7)] == [1.0, 1.5, 1.5]
+
+
+def test_ranks_step_together_as_long_as_the_slowest() -> None:
+    rows = [(0, 10, 4), (0, 30, 4)]
+    run = served(trace(rows), n_replicas=2, n_ranks=2)
+    # A prompt token costs 1 ns for each of two ranks: 160 ns for the longer prompt, which the shorter one waits for.
+    assert run.replica.tolist() == [0, 1]
+    assert run.first_token_ns.tolist() == [160, 160]
+    assert run.finish_ns.tolist() == [190, 190]
+    # A prompt that one rank reads makes the other's decode step as long; blocks are each rank's own.
+    late = served(trace([(0, 10, 5), (125, 30, 2)]), n_replicas=2, n_ranks=2)
+    assert late.finish_ns.tolist() == [120 + 10 + 160 + 10 + 10, 120 + 10 + 160 + 10]
+    tight = replace(LIMITS, n_blocks=9)
+    apart_blocks = served(trace([(0, 8, 20), (0, 8, 20)]), tight, n_replicas=2, n_ranks=2)
+    assert apart_blocks.n_preemptions.sum() == 0
+    for wrong in (
+        {"n_replicas": 3, "n_ranks": 2},
+        {"n_replicas": 2, "n_ranks": 2, "failures": (Failure(replica=0, at_ns=1),)},
+    ):
+        with pytest.raises(SpecError, match="ranks cannot share"):
+            ServingSetup(limits=LIMITS, **wrong)
+
+
+def test_another_kind_of_pool_can_be_given() -> None:
+    class Counted(BlockPool):
+        """A pool that says how often it was asked for blocks."""
+
+        n_taken = 0
+
+        def take(self, n_blocks: int) -> None:
+            Counted.n_taken += n_blocks
+            super().take(n_blocks)
+
+    def counted(of: SchedulerLimits) -> BlockPool:
+        return Counted(of.n_blocks, block_tokens=of.block_tokens)
+
+    served(trace([(0, 10, 5)]), make_pool=counted)
+    # 10 prompt tokens and 4 more: 4 blocks of 4.
+    assert Counted.n_taken == 4
 
 
 def test_a_turn_is_sent_after_the_answer_and_the_thought() -> None:

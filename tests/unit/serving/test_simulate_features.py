@@ -104,6 +104,15 @@ def test_instances_of_one_device_get_in_each_others_way(simulated: Simulated, ru
     assert "--gpu-memory-utilization" in err
 
 
+def test_ranks_apart_wait_for_the_busiest(simulated: Simulated) -> None:
+    base = ("simulate", "deepseek-v3", "16xh200-sxm", "-tp", "8", "-dp", "2", "--isl", "500", "--osl", "20")
+    load = ("--request-rate", "4", "--num-prompts", "30", "--max-num-seqs", "32", "-q", "fp8")
+    even, apart = simulated(*load, base=base), simulated(*load, "--separate-ranks", base=base)
+    assert apart["n_blocks"] == even["n_blocks"] // 2
+    assert apart["tpot_s"]["mean"] > even["tpot_s"]["mean"]
+    assert any("in step with the busiest" in text for text in apart["assumed"])
+
+
 def test_failures_are_counted(simulated: Simulated) -> None:
     two = ("-n", "2", "-dp", "2", "--request-rate", "20", "--fail", "0@1+1")
     again, lost = simulated(*two), simulated(*two, "--on-failure", "lose")
