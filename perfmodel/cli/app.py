@@ -19,40 +19,33 @@ from perfmodel.errors import PerfmodelError
 
 __all__ = ["app_with", "main"]
 
-COMMANDS: Final = (
-    "estimate",
-    "memory",
-    "whatif",
-    "sweep",
-    "steady",
-    "simulate",
-    "sweep-rate",
-    "campaign",
-    "compare-runs",
-    "diagnose",
-    "plan",
-    "sensitivity",
-    "scale",
-    "roofline",
-    "fragmentation",
-    "instances",
-    "allreduce",
-    "fusion",
-    "recompute",
-    "issue",
-    "layout",
-    "dispatch",
-    "streams",
-    "profile",
-    "fit",
-    "calibrate",
-    "import",
-    "predict",
-    "validate",
-    "audit",
-    "demo",
-)
+PANELS: Final[dict[str, tuple[str, ...]]] = {
+    "Ask": ("estimate", "memory", "whatif", "sweep", "roofline"),
+    "Serve": ("steady", "simulate", "sweep-rate", "campaign"),
+    "Plan": ("plan", "scale", "sensitivity"),
+    "Judge": ("diagnose", "compare-runs", "audit", "demo"),
+    "Measure and fit": ("import", "calibrate", "fit", "predict", "validate", "profile"),
+    "Look inside": (
+        "fusion",
+        "recompute",
+        "dispatch",
+        "streams",
+        "allreduce",
+        "instances",
+        "fragmentation",
+        "layout",
+        "issue",
+        "hierarchy",
+        "precision",
+    ),
+    "Catalogue": ("hardware", "models"),
+}
+"""Every command under the heading of `--help` that a newcomer would look for it."""
+
 GROUPS: Final = ("hardware", "models", "hierarchy", "precision")
+"""Those that have commands of their own."""
+
+COMMANDS: Final = tuple(name for names in PANELS.values() for name in names if name not in GROUPS)
 
 
 def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
@@ -66,13 +59,17 @@ def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
         rich_markup_mode="markdown",
     )
     app.callback()(_root)
+    panels = {name: panel for panel, members in PANELS.items() for name in members}
     for name in names:
         spelled = f"{name}_" if name in kwlist else name.replace("-", "_")
         module = import_module(f"perfmodel.cli.{spelled}")
         if name in GROUPS:
-            app.add_typer(getattr(module, f"{name}_app"), name=name)
+            app.add_typer(getattr(module, f"{name}_app"), name=name, rich_help_panel=panels[name])
         else:
-            app.command(name, context_settings=getattr(module, "CONTEXT", None))(getattr(module, spelled))
+            register = app.command(
+                name, context_settings=getattr(module, "CONTEXT", None), rich_help_panel=panels[name]
+            )
+            register(getattr(module, spelled))
     return app
 
 
