@@ -80,7 +80,6 @@ _FAMILIES_OF: Final[Mapping[str, tuple[Families, ...]]] = {
 }
 _FAMILIES_OF_ENGINE: Final[Mapping[str, Families]] = {"tensorrt-llm": ("trtllm",), "cann": ("cann",)}
 _OPERATORS: Final = ("gemm", "attention", "mla_attention", "moe_ffn", "elementwise")
-_WIDE: Final = ("fp16", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +116,6 @@ def base_of(prior: Calibration, kernel: str, device: Device) -> KernelFit:
     raise CalibrationError(f"calibration {prior.name} has no coefficients for {kernel}", where=device.name)
 
 
-def _is_plain(rows: OperatorRows) -> bool:
-    """Tell whether rows are of a case that steps ask for: attention that multiplies in 16 bit, whatever its cache."""
-    return rows.work.dtype in _WIDE or not rows.kernel.startswith(("attention", "mla"))
-
-
 def _choices(kernel: str, engine: str) -> tuple[Families, ...]:
     if engine:
         return (_FAMILIES_OF_ENGINE.get(engine, (engine,)),)
@@ -134,7 +128,7 @@ def chosen_rows(tables: Iterable[Table], device: Device, engine: str = "") -> di
     alone: dict[str, list[OperatorRows]] = {}
     for table in tables:
         usable = table.where(kind=_OPERATORS, device=device.name)
-        for rows in filter(_is_plain, operator_rows(usable)):
+        for rows in operator_rows(usable):
             by_kernel.setdefault(rows.kernel, []).append(rows)
         on_one_rank = usable.selected((usable["kind"] == "moe_ffn") & ~(usable["ep"] > 1))
         for rows in operator_rows(on_one_rank):

@@ -55,8 +55,13 @@ def _tiled(work: Work, s: Slice, cap: float | None, *, pair_flop: Num, n_heads: 
 
 
 def _cache_class(core: SoftmaxCore | LatentCore) -> str:
-    """Return what a narrow cache adds to the name of the kernel class: such kernels convert what they read."""
-    return "/kv8" if core.kv_element_bytes < core.element_bytes else ""
+    """Return what a narrow cache adds to the name of the kernel class: such kernels convert what they read.
+
+    Those that multiply in the narrow format itself are a class of their own.
+    """
+    if core.kv_element_bytes >= core.element_bytes:
+        return ""
+    return "/kv8/fp8" if core.dtype == "fp8" else "/kv8"
 
 
 @dataclass(frozen=True, slots=True)
