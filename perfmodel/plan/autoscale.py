@@ -9,18 +9,25 @@ policies of scaling are not modelled: this is where the count settles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import SpecError
 from perfmodel.estimate import Num, ceiling, larger, smaller
+from perfmodel.step.answer import Figure, answer_to
+from perfmodel.step.question import Case
+from perfmodel.step.request import request_estimate
 
-__all__ = ["Autoscaler", "desired_replicas"]
+__all__ = ["Autoscaler", "ReplicaCapacity", "batches_up_to", "desired_replicas", "replica_capacity"]
 
-DEFAULT_TOLERANCE_FRAC = 0.1
+DEFAULT_TOLERANCE_FRAC: Final = 0.1
 """Of the controller, where a deployment states none."""
-_MOST_ROUNDS = 1000
+MOST_BATCH: Final = 256
+"""Largest batch tried for the capacity: beyond it a rate grows little, and latencies much."""
+_MOST_ROUNDS: Final = 1000
 
 
 def desired_replicas(
@@ -102,3 +109,42 @@ class Autoscaler:
         """
         reaches = capacity_requests_per_s > self.target_requests_per_s * (1.0 + self.tolerance_frac)
         return (self.max_replicas if reaches else self.min_replicas) * capacity_requests_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCapacity:
+    """Requests per second that one deployment serves at its best batch, one batch after the other."""
+
+    batch: int
+    requests_per_s: Figure
+    e2e_s: Figure
+    most_batch: float
+    """Largest batch that memory and the engine's limits let run at once, of those tried."""
+
+
+def batches_up_to(most: float) -> NDArray[np.float64]:
+    """Return 1, 2, 4, ... up to a number of at least 1.
+
+    >>> batches_up_to(5.0).tolist()
+    [1.0, 2.0, 4.0]
+    """
+    return np.exp2(np.arange(np.floor(np.log2(most)) + 1.0))
+
+
+def replica_capacity(case: Case, *, most_batch: int = MOST_BATCH) -> ReplicaCapacity:
+    """Return what a case serves at its best batch among powers of two; its own batch is not looked at.
+
+    Raises InfeasibleError where the model does not fit.
+    """
+    full = answer_to(replace(case, workload=replace(case.workload, batch=float(most_batch))))
+    batches = batches_up_to(full.workload.batch)
+    rates = request_estimate(
+        case.engine,
+        batch=batches / case.n_replicas,
+        input_tokens=case.workload.input_tokens,
+        output_tokens=case.workload.output_tokens,
+        token_budget=float(full.memory.limits.max_num_batched_tokens),
+    ).requests_per_s
+    best = int(batches[int(np.argmax(rates))])
+    answer = answer_to(replace(case, workload=replace(case.workload, batch=float(best))))
+    return ReplicaCapacity(best, answer.figures["requests_per_s"], answer.figures["e2e_s"], full.workload.batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import FitError, SpecError
 from perfmodel.fit.drift import crossings
-from perfmodel.plan.autoscale import Autoscaler, desired_replicas
+from perfmodel.plan.autoscale import Autoscaler, desired_replicas, replica_capacity
+from perfmodel.specs.catalogue import Catalogue
+from perfmodel.step.answer import answer_to
+from perfmodel.step.question import Question, case_of
 from perfmodel.step.request import prefill_slice
 from perfmodel.step.rotary import rotary_fallback
 from perfmodel.step.step import Engine
@@ -165,6 +169,21 @@ def test_a_target_above_the_capacity_never_scales() -> None:
     assert hpa.settled(1e6, capacity_requests_per_s=11.0) == 2.0
     assert hpa.carried(capacity_requests_per_s=11.0) == 22.0
     assert hpa.carried(capacity_requests_per_s=300.0) == 3600.0
+
+
+def test_capacity_of_a_replica_is_that_of_its_best_batch(catalogue: Catalogue) -> None:
+    case = case_of(
+        catalogue, Question(model="llama-3.1-8b", hardware="a100-80gb-sxm", input_tokens=512.0, output_tokens=64.0)
+    )
+    found = replica_capacity(case, most_batch=64)
+    singles = [
+        answer_to(replace(case, workload=replace(case.workload, batch=batch))).figures["requests_per_s"].value
+        for batch in (1.0, 8.0, 64.0)
+    ]
+    assert found.requests_per_s.value >= max(singles) * (1 - 1e-9)
+    assert found.batch <= found.most_batch <= 64
+    assert found.requests_per_s.value == pytest.approx(found.batch / found.e2e_s.value, rel=1e-9)
+    assert replica_capacity(case, most_batch=8).requests_per_s.value <= found.requests_per_s.value
 
 
 @pytest.mark.parametrize(

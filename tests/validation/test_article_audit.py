@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.specs.catalogue import Catalogue
+from perfmodel.specs.catalogue import Catalogue, builtin_home
 from perfmodel.validate.audit.run import Audit, audit, read_claims, shipped_claims
 from perfmodel.validate.audit.verdict import Finding, Verdict
 
@@ -102,6 +102,15 @@ VERDICTS = {
     "ops-gateway": UNKNOWN,
     "ops-clouds": UNKNOWN,
 }
+
+
+def test_no_coefficient_comes_from_the_article() -> None:
+    """Calibrations and runtimes are fitted to other people's measurements."""
+    home = builtin_home() / "hardware"
+    for path in (*(home / "calibration").glob("*.yaml"), *(home / "runtimes").glob("*.yaml"), *home.glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        assert "founding article" not in text, path.name
+        assert "000_ad1258a98627b527" not in text, path.name
 
 
 def test_every_claim_is_judged(article: Audit) -> None:
@@ -317,5 +326,6 @@ def test_replicas_of_250_requests_a_second(article: Audit) -> None:
     """Prefill alone: 512 tokens x 2 x 6.53e9 = 6.7 Tflop at 312 Tflop/s: 47 requests/s at most, decode not counted."""
     finding = found(article, "hpa", "autoscaler")
     assert finding.model < 47
+    assert "above the hard bound of 4" in finding.reason
     assert "hard bound" in finding.reason
     assert "the count stays at 2" in finding.working[-1]

@@ -139,6 +139,31 @@ def test_bad_arguments(run_cli: Run, arguments: tuple[str, ...]) -> None:
     assert ran.err.startswith("perfmodel: ")
 
 
+def test_facts_of_ones_own_catalogue_count(run_cli: Run, small: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine" / "hardware" / "claims"
+    folder.mkdir(parents=True)
+    folder.joinpath("host-facts.yaml").write_text(
+        "kind: facts\ntitle: mine\nfacts:\n"
+        "  - {name: my-host, title: My host, quantities: {n_cores: {value: 96, source: data sheet}}}\n",
+        encoding="utf-8",
+    )
+    check = "{kind: spec, of: my-host, quantity: n_cores, figure: n_cores}"
+    small.write_text(f"{SMALL}    figures: {{n_cores: 64}}\n    checks: [{check}]\n", encoding="utf-8")
+    claims = answer(run_cli, "audit", str(small), "--catalog", str(tmp_path / "mine"))["claims"]
+    assert claims[1]["verdict"] == "contradicts a public specification"
+    assert "96" in claims[1]["reason"]
+
+
+def test_single_claims_with_their_working(run_cli: Run, small: Path) -> None:
+    ran = run_cli("audit", str(small), "--only", "gai")
+    assert ran.code == 0
+    assert "1 claims" in ran.out
+    assert "after / before - 1 with" in ran.out
+    missing = run_cli("audit", str(small), "--only", "gold")
+    assert missing.code == 2
+    assert "gain" in missing.err
+
+
 def test_the_shipped_claims_are_the_default(run_cli: Run) -> None:
     document = json.loads(run_cli("audit", "--json").out)
     assert len(document["claims"]) == 64

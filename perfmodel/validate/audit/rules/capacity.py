@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.plan.autoscale import Autoscaler
+from perfmodel.plan.autoscale import Autoscaler, batches_up_to, replica_capacity
 from perfmodel.step.request import request_estimate
 from perfmodel.validate.audit.base import Check, Desk, Ref
 from perfmodel.validate.audit.rules.serving import times_text
@@ -18,7 +16,6 @@ from perfmodel.validate.audit.verdict import Finding, graded
 
 __all__ = ["Capacity", "ScalesWith"]
 
-_MOST_RUNNING: Final = 256
 _MOST_REPLICAS: Final = 1_000_000
 
 
@@ -64,15 +61,21 @@ class ScalesWith(Check):
 
 def _capacity_finding(check: str, desk: Desk, setup: str, figure: Ref) -> Finding:
     """Return where a rate of requests stands against what one replica serves at its best batch."""
-    stated = desk.value(figure)
-    most = desk.answer(setup, batch=_MOST_RUNNING).workload.batch
-    batches = _doublings(most)
-    rates = _requests_per_s(desk, setup, "auto", batches)
-    best = desk.answer(setup, batch=int(batches[np.argmax(rates)])).figures["requests_per_s"]
-    bound = float(_requests_per_s(desk, setup, "hard-bound", batches).max())
-    lengths = _doublings(desk.case(setup).workload.input_tokens)
-    by_length = _requests_per_s(desk, setup, "auto", batches[:, None], lengths, 1.0).max(axis=0)
-    fitting = lengths[by_length >= stated]
+    case, stated = desk.case(setup), desk.value(figure)
+    found = replica_capacity(case)
+    best = found.requests_per_s
+    # every prompt has to be read once, whatever the batch and the scheduler
+    prompts_only = desk.case(setup, calibration="hard-bound", output_tokens=1)
+    bound = replica_capacity(prompts_only).requests_per_s.value
+    lengths = batches_up_to(case.workload.input_tokens)
+    shorter = request_estimate(
+        case.engine,
+        batch=batches_up_to(found.most_batch)[:, None],
+        input_tokens=lengths,
+        output_tokens=1.0,
+        token_budget=float(desk.answer(setup).memory.limits.max_num_batched_tokens),
+    )
+    fitting = lengths[np.asarray(shorter.requests_per_s).max(axis=0) >= stated]
     fits = (
         f"requests of at most {fitting[-1]:g} prompt tokens and one token of answer would reach it"
         if len(fitting)
@@ -88,31 +91,6 @@ def _capacity_finding(check: str, desk: Desk, setup: str, figure: Ref) -> Findin
         most=bound,
         inside="inside the model's band",
         cause=f"{times_text(stated, best.value)} the model; {fits}",
-        bound=f"above the hard bound of {bound:,.3g} requests/s for these lengths on this replica; {fits}",
-        working=(f"best over batches up to {most:g}: {best.value:,.3g} requests/s; hard bound {bound:,.3g}", fits),
+        bound=f"above the hard bound of {bound:,.3g} requests/s, which reading these prompts alone allows; {fits}",
+        working=(f"best at batch {found.batch}: {best.value:,.3g} requests/s; hard bound {bound:,.3g}", fits),
     )
-
-
-def _doublings(most: float) -> NDArray[np.float64]:
-    """Return 1, 2, 4, ... up to a number of at least 1."""
-    return np.exp2(np.arange(math.floor(math.log2(most)) + 1, dtype=np.float64))
-
-
-def _requests_per_s(
-    desk: Desk,
-    setup: str,
-    calibration: str,
-    batches: NDArray[np.float64],
-    input_tokens: NDArray[np.float64] | None = None,
-    output_tokens: float | None = None,
-) -> NDArray[np.float64]:
-    """Return requests per second of batches, one after the other, with the set-up's lengths or others."""
-    case, answer = desk.case(setup, calibration=calibration), desk.answer(setup)
-    found = request_estimate(
-        case.engine,
-        batch=batches,
-        input_tokens=case.workload.input_tokens if input_tokens is None else input_tokens,
-        output_tokens=output_tokens or case.workload.output_tokens,
-        token_budget=float(answer.memory.limits.max_num_batched_tokens),
-    )
-    return np.asarray(found.requests_per_s)

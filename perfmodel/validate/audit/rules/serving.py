@@ -61,7 +61,12 @@ class Throughput(Check):
             inside="inside the model's band",
             cause=f"{times_text(stated, model.value)} the model at {asked} in flight; {fits}",
             bound=f"above what {run.device} can give at all: {bound:,.0f} tokens/s at its peak rates",
-            working=(*run.working, f"hard bound {bound:,.0f} tokens/s", fits),
+            working=(
+                *run.working,
+                f"{stated:g} tokens/s for {asked} requests are a token every {time_text((asked or 1) / stated)} for each",
+                f"hard bound {bound:,.0f} tokens/s",
+                fits,
+            ),
         )
 
 
