@@ -63,7 +63,7 @@ class Throughput(Check):
             bound=f"above what {run.device} can give at all: {bound:,.0f} tokens/s at its peak rates",
             working=(
                 *run.working,
-                f"{stated:g} tokens/s for {asked} requests are a token every {time_text((asked or 1) / stated)} for each",
+                f"{stated:g} tokens/s for {asked} requests: each gets one every {time_text((asked or 1) / stated)}",
                 f"hard bound {bound:,.0f} tokens/s",
                 fits,
             ),
