@@ -70,6 +70,17 @@ def _available(catalogue: Catalogue, texts: list[str] | None) -> dict[str, int]:
     return found
 
 
+def _hardware(catalogue: Catalogue, text: str, available: dict[str, int]) -> tuple[str, ...]:
+    """Return canonical names; a counted one (8xh100-sxm) says how many of the device are to be had."""
+    names = []
+    for name in words(text):
+        found = catalogue.hardware(name)
+        if found.n_devices is not None and (found.system is None or found.n_devices != found.system.n_devices):
+            available.setdefault(found.device.name, found.n_devices)
+        names.append(found.device.name if found.system is None else found.system.name)
+    return tuple(dict.fromkeys(names))
+
+
 def plan(
     model: Annotated[
         str,
@@ -174,6 +185,8 @@ def plan(
     checked_page(report)
     catalogue = catalogue_of(catalog)
     demand = _demand(isl, osl, request_rate, concurrent_users, think, length_spread)
+    to_be_had = _available(catalogue, available)
+    names = _hardware(catalogue, hardware, to_be_had)
     targets = Targets(
         ttft_s=seconds("--ttft", ttft),
         tpot_s=seconds("--tpot", tpot),
@@ -181,11 +194,11 @@ def plan(
         percentile=int(number("--percentile", percentile, low=1, high=99)),
         max_devices=int(number("--max-devices", max_devices, low=1, high=1e6)),
         budget_usd_per_hour=None if budget is None else usd_per_hour(budget, where="--budget"),
-        available=_available(catalogue, available),
+        available=to_be_had,
     )
     space = Space(
         models=words(model),
-        hardware=words(hardware),
+        hardware=names,
         runtimes=words(runtime),
         quantizations=words(quantization),
         kv_cache_dtypes=words(kv_cache_dtype),

@@ -54,7 +54,7 @@ def describe(plan: Plan, row: int) -> str:
     """Return a row in words: how many replicas of what."""
     one, n = plan.candidates[plan.table.candidate[row]], plan.table.n_replicas[row]
     f = one.family
-    return f"{n:g} x {f.hardware} {one.cut.text}, {f.quantization} weights, {f.kv_cache_dtype} KV, {f.runtime}"
+    return f"{n:g} x {f.hardware} {one.cut.text}, {f.stored_text}, {f.runtime}"
 
 
 def _nearest(ranking: Ranked) -> Fault:
@@ -147,7 +147,7 @@ def _nothing_starts(plan: Plan) -> list[Fault]:
     for lacks, refused in sorted(short.values(), key=lambda pair: pair[0]):
         case = refused.case
         assert case is not None
-        what = f"nearest: {refused.family.hardware} {refused.cut.text}, {refused.family.quantization} weights"
+        what = f"nearest: {refused.family.hardware} {refused.cut.text}, {refused.family.stored_text}"
         faults.append(Fault(what, f"{bytes_text(max(0.0, lacks))} too little memory on a rank: {refused.reason}"))
         schemes = [plan.catalogue.scheme(name) for name in ("fp8", "w8a8", "awq-int4-g128")]
         faults += [Fault(f"would fit: {r.text}") for r in what_would_fit(case.memory, schemes=schemes)]

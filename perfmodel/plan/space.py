@@ -69,6 +69,13 @@ class Family(NamedTuple):
     quantization: str
     kv_cache_dtype: str
 
+    @property
+    def stored_text(self) -> str:
+        """How weights and cache are held, in words."""
+        weights = "unquantised" if self.quantization == "none" else self.quantization
+        cache = "16-bit" if self.kv_cache_dtype == "auto" else self.kv_cache_dtype
+        return f"{weights} weights, {cache} KV"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:

@@ -37,6 +37,8 @@ def _figures(view: PlanView, finalist: Finalist) -> dict[str, Any]:
         "most_in_flight_per_replica": finalist.candidate.most_in_flight,
     }
     for name in LATENCIES:
+        if name == "tpot_s" and view.plan.demand.output_tokens <= 1:
+            continue  # no token follows the first
         value, low, high = finalist.band(name)
         found |= {name: value, f"{name}_low": low, f"{name}_high": high}
         if finalist.simulated is not None:
@@ -174,6 +176,8 @@ def warnings(view: PlanView) -> list[str]:
 
 
 def _cell(view: PlanView, finalist: Finalist, name: str) -> str:
+    if name == "tpot_s" and view.plan.demand.output_tokens <= 1:
+        return "-"
     if finalist.simulated is None:
         return f"~{short_time(float(getattr(finalist.point, name[:-2]).value))}"
     return short_time(finalist.simulated.percentiles[name][view.plan.targets.percentile])
@@ -242,7 +246,7 @@ def plan_tables(view: PlanView) -> Iterator[RenderableType]:
     for place, i in enumerate(_places(view)):
         if i != contest.order[0]:
             family = contest.ranked.rivals[i].family
-            label = f"{family.hardware} {family.quantization} {family.kv_cache_dtype} {family.runtime}"
+            label = f"{family.hardware}, {family.stored_text}, {family.runtime}"
             yield Padding(Text(f"{place + 1}. {label}: {view.reason(i)}"), (0, 0, 0, 2), expand=False)
     yield from _fronts(view)
     for words, (i, launch) in zip(("Start the winner", "Start the runner-up"), view.launches.items(), strict=False):

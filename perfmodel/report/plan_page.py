@@ -15,6 +15,7 @@ from perfmodel.plan.knobs import Scene
 from perfmodel.plan.nearest import describe
 from perfmodel.plan.ranking import OBJECTIVES
 from perfmodel.plan.sensitivity import effects
+from perfmodel.plan.space import Family
 from perfmodel.report.notes import rate
 from perfmodel.report.page import cards, figure_html, items, page, section, table
 from perfmodel.report.plan import assumptions, plan_document, plan_rows, warnings
@@ -72,8 +73,8 @@ def _verdict(view: PlanView, winner: Finalist) -> str:
     family, n = winner.candidate.family, winner.n_replicas
     copies = f"{n} replicas of" if n > 1 else "one replica of"
     text = (
-        f"{winner.n_devices} x {family.hardware}: {copies} {winner.candidate.cut.text} with {family.quantization} "
-        f"weights and {family.kv_cache_dtype} KV cache under {family.runtime}, best of {len(view.plan.table):,} "
+        f"{winner.n_devices} x {family.hardware}: {copies} {winner.candidate.cut.text}, {family.stored_text}, "
+        f"under {family.runtime}; best of {len(view.plan.table):,} "
         f"operating points by {OBJECTIVES[view.contest.ranked.objective]}."
     )
     runner_up = view.contest.runner_up
@@ -159,8 +160,8 @@ def _rivals(view: PlanView) -> tuple[list[str], list[list[str]]]:
         cells += [f"{row['quantization']}, {row['kv_cache_dtype']}", f"{row['n_replicas']} x {row['layout']}"]
         cells.append(str(row["n_devices"]))
         for name in ("ttft_s", "tpot_s"):
-            shown = row.get(f"{name}_p{p}")
-            cells.append(short_time(shown) if shown is not None else f"~{short_time(row[name])}")
+            shown, mean = row.get(f"{name}_p{p}"), row.get(name)
+            cells.append("-" if mean is None else f"~{short_time(mean)}" if shown is None else short_time(shown))
         cells += [f"{row[name]:.3g}" for name in ("tokens_per_s_per_user", "tokens_per_s_per_device")]
         cost, worth = row["usd_per_million_tokens"], row["break_even_usd_per_device_hour"]
         cells += ["?" if cost is None else f"{cost:.3g}", "" if worth is None else f"{worth:.2f}"]
@@ -168,12 +169,16 @@ def _rivals(view: PlanView) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
+def _stored(row: Mapping[str, Any]) -> str:
+    return Family(*(row[name] for name in Family._fields)).stored_text
+
+
 def _reasons(view: PlanView) -> tuple[list[str], list[list[str]]]:
     """Return why each rival is not first."""
     rows = [
         [
             str(row["place"]),
-            f"{row['hardware']}, {row['runtime']}, {row['quantization']} weights, {row['kv_cache_dtype']} KV",
+            f"{row['hardware']}, {row['runtime']}, {_stored(row)}",
             row["status"],
             row["reason"],
         ]

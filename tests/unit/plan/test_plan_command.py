@@ -92,3 +92,21 @@ def test_nothing_available_is_exit_code_1(run_cli: Run) -> None:
     ran = run_cli(*USERS, "--available", "a100-80gb-sxm=0", "--available", "rtx-4090=0")
     assert ran.code == 1
     assert "Allow at least one device" in ran.err
+
+
+def test_counted_and_other_names_of_hardware(run_cli: Run) -> None:
+    """2xrtx-4090: no more than two are to be had; a100 is another name."""
+    found = answer(
+        run_cli, "plan", "llama-3.1-8b", "--isl", "512", "--osl", "128", "--concurrent-users", "4",
+        "--hardware", "a100,2xrtx-4090", "-q", "none", "--no-simulation",
+    )  # fmt: skip
+    assert found["targets"]["available"] == {"rtx-4090": 2}
+    assert {row["hardware"] for row in found["rivals"]} == {"a100-80gb-sxm", "rtx-4090"}
+    assert all(row.get("n_devices", 0) <= 2 for row in found["rivals"] if row["hardware"] == "rtx-4090")
+
+
+def test_one_token_has_no_time_per_token(run_cli: Run) -> None:
+    asked = ("plan", "llama-3.1-8b", "--isl", "512", "--osl", "1", "--request-rate", "5", "--hardware", "l40s")
+    found = answer(run_cli, *asked, "--tp", "1", "--ttft", "1s")
+    assert not [key for key in found["rivals"][0] if key.startswith("tpot_s")]
+    assert " - " in run_cli(*asked, "--tp", "1", "--ttft", "1s").out
