@@ -21,7 +21,16 @@ from perfmodel.serving.metrics import ServingResult, serving_result
 from perfmodel.serving.steady import SteadyServing
 from perfmodel.units import NS_PER_S, time_text
 
-__all__ = ["Contest", "Finalist", "Simulated", "contested", "finalist_of", "simulated_replica"]
+__all__ = [
+    "Contest",
+    "Finalist",
+    "Simulated",
+    "contested",
+    "finalist_of",
+    "percentiles_of",
+    "simulated_replica",
+    "traffic",
+]
 
 _LEAST_REQUESTS: Final = 600
 _MOST_REQUESTS: Final = 6000
@@ -114,8 +123,8 @@ class Contest:
         return self.finalists.get(self.order[place]) if len(self.order) > place else None
 
 
-def _traffic(demand: Demand, n_replicas: int, e2e_s: float, rng: np.random.Generator) -> tuple[Trace, slice]:
-    """Return the requests that one replica sees, and which of them count.
+def traffic(demand: Demand, n_replicas: int, e2e_s: float, rng: np.random.Generator) -> tuple[Trace, slice]:
+    """Return the requests that one of so many replicas sees, and which of them count.
 
     Users begin spread over the time of one request, so that they are not in step; the first request of each and the
     last ones, when the replica runs empty, do not count.
@@ -145,16 +154,22 @@ def simulated_replica(
     candidate: Candidate, demand: Demand, *, n_replicas: int, e2e_s: float, seed: int = 0
 ) -> tuple[Simulated, ServingResult]:
     """Return what one of `n_replicas` replicas does under its share of the demand; `e2e_s` is about what it takes."""
-    trace, counted = _traffic(demand, n_replicas, e2e_s, np.random.default_rng(seed))
+    trace, counted = traffic(demand, n_replicas, e2e_s, np.random.default_rng(seed))
     serving = serving_case(candidate.case, trace)
     result = serving_result(simulated(trace, serving.setup, serving.clock))
+    return percentiles_of(result, counted), result
+
+
+def percentiles_of(result: ServingResult, counted: slice) -> Simulated:
+    """Return latencies by percentile of the requests that count."""
     found: dict[str, dict[int, float]] = {}
     for name in LATENCIES:
         column = result.columns[name][counted]
         column = column[np.isfinite(column)]
         values = np.percentile(column, PERCENTILES) if len(column) else np.zeros(len(PERCENTILES))
         found[name] = dict(zip(PERCENTILES, values.tolist(), strict=True))
-    return Simulated(found, len(trace), result.n_preemptions, result.requests_per_s, result.is_stable), result
+    n = len(result.run.trace)
+    return Simulated(found, n, result.n_preemptions, result.requests_per_s, result.is_stable)
 
 
 def finalist_of(plan: Plan, row: int, simulation: Simulated | None = None) -> Finalist:

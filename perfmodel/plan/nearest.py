@@ -12,6 +12,7 @@ from perfmodel.plan.finalists import Contest
 from perfmodel.plan.ranking import Ranked, excesses
 from perfmodel.plan.search import Floats, Plan
 from perfmodel.plan.space import Refused
+from perfmodel.plan.split import best_split, splits_of
 from perfmodel.specs.calibration import Calibration
 from perfmodel.step.request import request_estimate
 from perfmodel.step.step import Engine
@@ -46,8 +47,30 @@ def not_feasible(contest: Contest) -> InfeasibleError:
         cure = (
             "The mean meets the targets, the percentile does not: more devices, a looser target or a lower percentile."
         )
-        return InfeasibleError(problem, faults=[*faults, Fault(cure=cure)])
-    return InfeasibleError(problem, faults=[_nearest(ranking), *_conflicts(plan, over), *_remedies(plan, over)])
+        return InfeasibleError(problem, faults=[*faults, *_split(ranking), Fault(cure=cure)])
+    faults = [_nearest(ranking), *_conflicts(plan, over), *_split(ranking), *_remedies(plan, over)]
+    return InfeasibleError(problem, faults=faults)
+
+
+def _split(ranking: Ranked) -> list[Fault]:
+    """Return the best split of prefill and decode that keeps the targets on average, where one does."""
+    plan, found = ranking.plan, []
+    for family in dict.fromkeys(one.family for one in plan.candidates):
+        splits = splits_of(ranking, family)
+        if splits:
+            price = plan.prices[splits[0].candidate.device.name].value_usd_per_hour
+            one = best_split(splits, plan.targets, price)
+            found += [one] if one is not None else []
+    if not found:
+        return []
+    best = min(found, key=lambda s: (s.score, s.n_devices))
+    family = best.candidate.family
+    text = (
+        f"would do: prefill and decode apart, {best.n_prefill} + {best.n_decode} x {family.hardware} "
+        f"{best.candidate.cut.text} ({best.n_devices} devices), {family.stored_text}, {family.runtime}: "
+        "on average; `perfmodel simulate` with --prefill-replicas and --decode-replicas tells percentiles"
+    )
+    return [Fault(text)]
 
 
 def describe(plan: Plan, row: int) -> str:

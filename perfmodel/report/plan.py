@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-__all__ = ["assumptions", "plan_document", "plan_rows", "plan_tables", "warnings"]
+__all__ = ["assumptions", "plan_document", "plan_rows", "plan_tables", "split_rows", "warnings"]
 
 _MOST_SHOWN: Final = 16
 
@@ -98,6 +98,28 @@ def _front_document(view: PlanView, name: str) -> list[dict[str, Any]]:
     ]
 
 
+def split_rows(view: PlanView) -> list[dict[str, Any]]:
+    """Return a row for each split of prefill and decode, best first, in base units."""
+    rows = []
+    for split in view.splits:
+        row: dict[str, Any] = {
+            **split.candidate.family._asdict(),
+            "layout": split.candidate.cut.text,
+            "n_prefill_replicas": split.n_prefill,
+            "n_decode_replicas": split.n_decode,
+            "n_devices": split.n_devices,
+            "decoding_per_replica": split.in_flight,
+            "requests_per_s": split.served_per_s,
+            "usd_per_million_tokens": _plain(split.usd_per_million_tokens),
+        }
+        for name in LATENCIES:
+            row[name] = getattr(split, name)
+            if split.simulated is not None:
+                row |= {f"{name}_p{p}": v for p, v in split.simulated.percentiles[name].items()}
+        rows.append(row)
+    return rows
+
+
 def plan_document(view: PlanView) -> dict[str, Any]:
     """Return the whole plan with stable keys in base units."""
     plan, contest = view.plan, view.contest
@@ -128,6 +150,8 @@ def plan_document(view: PlanView) -> dict[str, Any]:
             {"place": place + 1, "text": one.text, "file": one.file, "notes": list(one.notes)}
             for place, one in enumerate(view.launches.values())
         ],
+        "splits": split_rows(view),
+        "split_verdict": view.split_verdict(),
         "sure": {"probability": SURE, "n_replicas": view.sure},
         "fronts": {name: _front_document(view, name) for name in FRONTS},
         "prices": {
@@ -249,6 +273,7 @@ def plan_tables(view: PlanView) -> Iterator[RenderableType]:
             label = f"{family.hardware}, {family.stored_text}, {family.runtime}"
             yield Padding(Text(f"{place + 1}. {label}: {view.reason(i)}"), (0, 0, 0, 2), expand=False)
     yield from _fronts(view)
+    yield from _splits(view)
     for words, (i, launch) in zip(("Start the winner", "Start the runner-up"), view.launches.items(), strict=False):
         f = view.finalists[i]
         where = f" as {launch.file}" if launch.file else ""
@@ -272,6 +297,24 @@ def _fronts(view: PlanView) -> Iterator[RenderableType]:
     for row in rows[np.unique(np.linspace(0, len(rows) - 1, 6).astype(int))]:
         user, device = table.tokens_per_s_per_user[row], table.tokens_per_s_per_device[row]
         text = f"{rate(float(user))} a user, {rate(float(device))} a device: {describe(view.plan, int(row))}"
+        yield Padding(Text(text), (0, 0, 0, 2), expand=False)
+
+
+def _splits(view: PlanView) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text(view.split_verdict(), style="bold")
+    p = view.plan.targets.percentile
+    for split in view.splits:
+        family, found = split.candidate.family, split.simulated
+        times = [
+            f"{words} {'~' if found is None else ''}"
+            + short_time(getattr(split, name) if found is None else found.percentiles[name][p])
+            for words, name in (("TTFT", "ttft_s"), ("TPOT", "tpot_s"))
+        ]
+        what = f"{split.n_prefill} prefill + {split.n_decode} decode x {family.hardware} {split.candidate.cut.text}"
+        text = f"{split.n_devices} devices, {', '.join(times)}: {what}, {family.stored_text}, {family.runtime}"
         yield Padding(Text(text), (0, 0, 0, 2), expand=False)
 
 

@@ -18,7 +18,7 @@ from perfmodel.plan.sensitivity import effects
 from perfmodel.plan.space import Family
 from perfmodel.report.notes import rate
 from perfmodel.report.page import cards, figure_html, items, page, section, table
-from perfmodel.report.plan import assumptions, plan_document, plan_rows, warnings
+from perfmodel.report.plan import assumptions, plan_document, plan_rows, split_rows, warnings
 from perfmodel.report.plan_view import FRONTS, SURE, PlanView, short_time, target_text
 from perfmodel.report.sensitivity import SensitivityView
 from perfmodel.serving.metrics import DEFINITIONS
@@ -138,6 +138,13 @@ def _body(view: PlanView) -> Iterator[str]:
     if cost is not None:
         fronts.append(figure_html(cost, "Cost against latency, for devices with a known price.", name="cost"))
     yield section("Trade-offs", *fronts)
+    if view.splits:
+        yield section(
+            "Prefill and decode apart",
+            f"<p>{escape(view.split_verdict())} Replicas that only read prompts hand their KV caches to replicas that "
+            "only decode, over the outermost fabric of the system.</p>",
+            table(*_splits(view), numbers=(3, 4, 5, 6, 7)),
+        )
     launches = []
     for words, (i, launch) in zip(("Winner", "Runner-up"), view.launches.items(), strict=False):
         f = view.finalists[i]
@@ -166,6 +173,23 @@ def _rivals(view: PlanView) -> tuple[list[str], list[list[str]]]:
         cost, worth = row["usd_per_million_tokens"], row["break_even_usd_per_device_hour"]
         cells += ["?" if cost is None else f"{cost:.3g}", "" if worth is None else f"{worth:.2f}"]
         rows.append([*cells, f"{100 * row['probability']:.0f} %"])
+    return columns, rows
+
+
+def _splits(view: PlanView) -> tuple[list[str], list[list[str]]]:
+    p = view.plan.targets.percentile
+    columns = ["Hardware, runtime", "Weights, KV", "Prefill + decode", "Devices", f"TTFT p{p}", f"TPOT p{p}"]
+    columns += ["requests/s", "USD/Mtok"]
+    rows = []
+    for row in split_rows(view):
+        cells = [f"{row['hardware']}, {row['runtime']}", f"{row['quantization']}, {row['kv_cache_dtype']}"]
+        cells.append(f"{row['n_prefill_replicas']} + {row['n_decode_replicas']} x {row['layout']}")
+        cells.append(str(row["n_devices"]))
+        for name in ("ttft_s", "tpot_s"):
+            shown = row.get(f"{name}_p{p}")
+            cells.append(f"~{short_time(row[name])}" if shown is None else short_time(shown))
+        cost = row["usd_per_million_tokens"]
+        rows.append([*cells, f"{row['requests_per_s']:.3g}", "?" if cost is None else f"{cost:.3g}"])
     return columns, rows
 
 
@@ -273,6 +297,7 @@ def plan_sheets(view: PlanView) -> dict[str, list[Mapping[str, Any]]]:
     return {
         "Question": asked,
         "Rivals": document["rivals"],
+        "Prefill and decode apart": document["splits"],
         "Front user-device": document["fronts"]["interactivity"],
         "Front cost-latency": document["fronts"]["cost"],
         "Launch": launch,

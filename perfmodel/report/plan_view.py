@@ -16,11 +16,14 @@ from perfmodel.plan.launch import Launch, launch_of
 from perfmodel.plan.pareto import front
 from perfmodel.plan.ranking import OBJECTIVES
 from perfmodel.plan.search import Plan
+from perfmodel.plan.split import Split, best_split, confirmed_split, splits_of
 from perfmodel.report.answer import bound_text
 from perfmodel.units import time_text
 
 __all__ = ["FRONTS", "SURE", "PlanView", "short_time", "target_text"]
 
+_N_CONFIRMED: Final = 2
+"""Splits of prefill and decode that are simulated."""
 SURE: Final = 0.9
 """Probability for which the number of devices is stated beside the plan."""
 FRONTS: Final[Mapping[str, tuple[str, str]]] = {
@@ -61,6 +64,43 @@ class PlanView:
         """Replicas of the winner with which the targets are met as surely as `SURE`."""
         winner = self.contest.winner
         return None if winner is None else sure_replicas(self.plan, winner, SURE)
+
+    @cached_property
+    def splits(self) -> tuple[Split, ...]:
+        """Prefill and decode apart: the best of each finalist's family that keeps the targets, best first.
+
+        The best two are simulated, as the plan is; where they miss a percentile they are left out.
+        """
+        ranking, plan = self.contest.ranked, self.plan
+        found: list[tuple[Split, tuple[Split, ...]]] = []
+        for i in self.contest.finalists:
+            own = splits_of(ranking, ranking.rivals[i].family)
+            if own:
+                price = plan.prices[own[0].candidate.device.name].value_usd_per_hour
+                best = best_split(own, plan.targets, price)
+                found += [(best, own)] if best is not None else []
+        found.sort(key=lambda pair: (pair[0].score, pair[0].n_devices))
+        if not self.contest.n_simulated:
+            return tuple(best for best, _ in found)
+        confirmed = [confirmed_split(ranking, own) for _, own in found[:_N_CONFIRMED]]
+        kept = sorted((s for s in confirmed if s is not None), key=lambda s: (s.score, s.n_devices))
+        return (*kept, *(best for best, _ in found[_N_CONFIRMED:]))
+
+    def split_verdict(self) -> str:
+        """Return whether keeping prefill and decode apart would be better than the winner, in a sentence."""
+        winner, ranking = self.contest.winner, self.contest.ranked
+        if not self.splits or winner is None:
+            return "No split of prefill and decode was found that keeps the targets."
+        best = self.splits[0]
+        if self.contest.n_simulated and best.simulated is None:
+            return "No split of prefill and decode that was simulated keeps the targets."
+        what = f"{best.n_prefill} + {best.n_decode} x {best.candidate.family.hardware} {best.candidate.cut.text}"
+        figures = f"{what}, {best.n_devices} devices against {winner.n_devices}"
+        if ranking.objective == "energy":
+            return f"Prefill and decode apart: {figures}; their energy is not compared."
+        if best.score < float(ranking.score[winner.row]) * (1 - 1e-9):
+            return f"Prefill and decode apart would be better by {OBJECTIVES[ranking.objective]}: {figures}."
+        return f"Prefill and decode apart are no better by {OBJECTIVES[ranking.objective]}: {figures}."
 
     def front_rows(self, name: str) -> NDArray[np.int64]:
         """Return the rows on a front, whether they meet the targets or not."""
