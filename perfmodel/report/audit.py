@@ -38,7 +38,7 @@ COLOURS: Final = {
 }
 MEANINGS: Final = {
     Verdict.REPRODUCED: "inside the model's band, or follows from what it should follow from",
-    Verdict.PLAUSIBLE: "inside physics and outside of the band; the likely cause is named",
+    Verdict.PLAUSIBLE: "inside physics; outside of the band, or only under conditions not stated: the cause is named",
     Verdict.CONTRADICTS_ITSELF: "its own figures disagree",
     Verdict.CONTRADICTS_PHYSICS: "beyond a hard bound, which is named",
     Verdict.CONTRADICTS_SPECIFICATION: "against a public datasheet, configuration or statement",

@@ -93,7 +93,7 @@ def figure_text(name: str, value: float) -> str:
         case "hertz":
             return f"{value / 1e9:.4g} GHz"
         case _:
-            return f"{value:,.6g}" if value < 1e9 else f"{value:.4g}"
+            return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def figure_label(name: str) -> str:

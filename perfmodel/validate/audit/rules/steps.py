@@ -109,6 +109,7 @@ class FusionMemory(Check):
                 f"{desk.case(name).setup.model.title}: {100 * freed[-1]:.3g} % of the peak of live tensors, "
                 f"{100 * kept[-1]:.3g} % where nothing is released before the end"
             )
+        least = f"{100 * max(freed):.2g} %" if max(freed) > 0 else "nothing"
         yield graded(
             self.kind,
             "freed_frac",
@@ -117,7 +118,7 @@ class FusionMemory(Check):
             low=min(freed),
             high=max(freed),
             inside="what fusing frees at the peak",
-            cause=f"fusing this chain frees {100 * max(freed):.2g} % at the peak of its live tensors, and "
+            cause=f"fusing this chain frees {least} at the peak of its live tensors, and "
             f"{100 * min(kept):.2g} to {100 * max(kept):.2g} % of them where nothing is released before the end; the "
             f"{(before - after) / GB:.2g} GB come from elsewhere",
             unstated="model and size",
