@@ -6,8 +6,9 @@ from typing import Annotated, cast
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, number, whole
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
+from perfmodel.cli.values import choice, number, whole, wholes
 from perfmodel.errors import SpecError
 from perfmodel.report.answer import explanation, explanation_document, setup_document, setup_text
 from perfmodel.report.head_groups import grouping_document, grouping_rows_flat, grouping_tables
@@ -22,6 +23,7 @@ __all__ = ["allreduce"]
 
 _SPLITS = ("columns", "heads")
 _PHASES = ("prefill", "decode")
+_MOST_GROUPS = 4096
 _LEAST_SHARE = 0.01
 
 
@@ -64,15 +66,12 @@ def allreduce(
     perfmodel allreduce llama-3.1-8b dgx-a100 -tp 4 --phase decode --tokens 32 --isl 2048
     ```
     """
-    groups = _groups(head_groups)
-    for flag, text, known in (("--split", split, _SPLITS), ("--phase", phase, _PHASES)):
-        if text not in known:
-            raise SpecError("a flag cannot be used", where=flag, got=repr(text), expected=" or ".join(known))
+    groups = wholes("--head-groups", head_groups, high=_MOST_GROUPS)
     n_tokens = whole("--tokens", tokens)
     case = case_of(catalogue, question)
     unit = _unit_bytes(case, align)
-    one = _slice(case, n_tokens, phase)
-    cut = cast(Split, split)
+    one = _slice(case, n_tokens, choice("--phase", phase, _PHASES))
+    cut = cast(Split, choice("--split", split, _SPLITS))
     rows = grouping_rows(case.engine, (one,), groups, split=cut, unit_bytes=unit, overlap=not no_overlap)
     count = float(one.n_tokens)
     notes = [*case.assumed, f"shares of {unit:g} bytes" if unit else "no alignment: the device file states no line"]
@@ -91,18 +90,6 @@ def allreduce(
         shown(*grouping_tables(rows, title=title, assumed=notes, warnings=case.warnings))
         if explain:
             shown(*explanation((best_grouping(rows).tree,), least_share=_LEAST_SHARE))
-
-
-def _groups(text: str) -> tuple[int, ...]:
-    try:
-        groups = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        groups = ()
-    if not groups or not all(1 <= g <= 4096 for g in groups):
-        raise SpecError(
-            "a flag cannot be used", where="--head-groups", got=repr(text[:60]), expected="whole numbers from 1 to 4096"
-        )
-    return groups
 
 
 def _unit_bytes(case: Case, text: str | None) -> float:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Scheduler, Workers, number, whole
+from perfmodel.cli.flags import Scheduler, Workers
 from perfmodel.cli.options import asking
 from perfmodel.cli.simulate import objectives
+from perfmodel.cli.values import number, whole
 from perfmodel.errors import SpecError
 from perfmodel.plan.campaign import LOAD_AXES, campaign_columns, campaign_tasks, task_rows
 from perfmodel.plan.runners import runner_at

@@ -8,7 +8,8 @@ import typer
 
 from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
-from perfmodel.cli.scheduling import TileFlag, numbers_of, tile_of
+from perfmodel.cli.scheduling import TileFlag, tile_of
+from perfmodel.cli.values import byte_count, wholes
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.figures import SizeFigure, TimeFigure
@@ -17,6 +18,8 @@ from perfmodel.step.question import Question, case_of
 from perfmodel.units import bytes_text, quantity
 
 __all__ = ["dispatch"]
+
+_MOST_BATCH = 9_999_999
 
 
 @asking
@@ -54,11 +57,11 @@ def dispatch(
     changes: dict[str, SizeFigure | TimeFigure] = {}
     for name, flag, text in (("page", "--page-size", page), ("reach", "--tlb-reach", reach)):
         if text is not None:
-            changes[name] = SizeFigure(value=quantity(text, "bytes"), source=flag)
+            changes[name] = SizeFigure(value=byte_count(flag, text), source=flag)
     if walk is not None:
         changes["walk"] = TimeFigure(value=quantity(walk, "seconds"), source="--page-walk")
     pages = pages.model_copy(update=changes)
-    found = dispatch_rows(case, cut, pages, numbers_of("--batches", batches))
+    found = dispatch_rows(case, cut, pages, [float(n) for n in wholes("--batches", batches, high=_MOST_BATCH)])
     largest = {phase: max(float(d.stream_bytes) for d in found if d.phase == phase) for phase in ("prefill", "decode")}
     growth = float(workspace_growth_frac(largest["prefill"], largest["decode"]))
     from perfmodel.report.scheduling import dispatch_parts

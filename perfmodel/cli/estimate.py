@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, Markdown, number
+from perfmodel.cli.flags import Csv, Json, Markdown
 from perfmodel.cli.options import asking
+from perfmodel.cli.values import number
 from perfmodel.report.answer import answer_document, answer_tables, explanation, explanation_document
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue

@@ -29,10 +29,8 @@ __all__ = [
     "Scheduler",
     "Workers",
     "canonical",
-    "number",
     "one_format",
     "read_values",
-    "whole",
 ]
 
 _GLUED = re.compile(r"^-(tp|pp|dp|ep|dcp)=?(\d+)$")
@@ -80,6 +78,10 @@ _READINGS: Final[dict[str, _Reading]] = {}
 ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "--enable-chunked-prefill": ("--chunked-prefill", "on"),
     "--no-enable-chunked-prefill": ("--chunked-prefill", "off"),
+    "--enable-prefix-caching": ("--prefix-caching", "on"),
+    "--no-enable-prefix-caching": ("--prefix-caching", "off"),
+    "--scheduling-policy": ("--order",),
+    "--random-prefix-len": ("--prefix-len",),
 }
 """Further spellings of a flag, as engines and load generators have them, with the words that they stand for."""
 
@@ -300,29 +302,6 @@ def _value(reading: _Reading, text: str) -> Any:
         text = text.strip()
         return 0 if text in ("0", "0GiB") and not reading.field else read(reading.field, "bytes", text)
     return read(reading.field, reading.kind, text)  # type: ignore[arg-type]
-
-
-def whole(spelling: str, text: str | None, *, kind: str = "tokens") -> int | None:
-    """Return the number behind a command's own flag, None where it was not given; raises SpecError."""
-    if text is None:
-        return None
-    value = _value(_Reading(kind, "input_tokens", spelling), text)
-    if isinstance(value, Fault):
-        raise SpecError("a flag cannot be used", faults=[replace(value, where=spelling)])
-    return int(value)
-
-
-def number(spelling: str, text: str, *, low: float, high: float) -> float:
-    """Return the number behind a command's own flag; raises SpecError where it is none or out of range."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not low <= value <= high:
-        raise SpecError(
-            "a flag cannot be used", where=spelling, got=repr(text), expected=f"a number from {low:g} to {high:g}"
-        )
-    return value
 
 
 def one_format(**asked: bool) -> None:

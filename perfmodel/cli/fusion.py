@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, whole
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.phase import PhaseFlag, phase_of
+from perfmodel.cli.values import whole
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.fusion import Fusion, chain_size, fusions, tokens_for_time, total_time

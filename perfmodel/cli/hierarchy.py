@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, number, one_format
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
 from perfmodel.cli.options import catalogue_of
+from perfmodel.cli.values import byte_count, choice, number
 
 if TYPE_CHECKING:
     from perfmodel.cost.hierarchy import Hierarchy, Prediction
@@ -93,7 +94,7 @@ def hierarchy_matmul(
     one_format(as_json=as_json, as_csv=as_csv)
     if (stated_use is None) != (stated_hit is None):
         raise SpecError("a pair is asked for", got="one of --stated-use and --stated-hit", expected="both")
-    element = _element_bytes(dtype)
+    element = _ELEMENT_BYTES[choice("--dtype", dtype, _ELEMENT_BYTES)]
     rows, columns, depth = (number(name, text, low=1, high=1e9) for name, text in (("M", m), ("N", n), ("K", k)))
     shape = MatmulShape(rows, columns, depth, a_bytes=element, b_bytes=element)
     model = _cut(_hierarchy(device, calibration, catalog), order, tile, l2)
@@ -141,7 +142,7 @@ def hierarchy_stream(
     from perfmodel.work.kernel import Work
 
     one_format(as_json=as_json, as_csv=as_csv)
-    n_bytes = _bytes("SIZE", size)
+    n_bytes = byte_count("SIZE", size)
     model = _hierarchy(device, calibration, catalog)
     work = Work("stream", "attention/decode", "fp16", kv_bytes=n_bytes)
     found = model.stream(work, is_warm=warm)
@@ -204,7 +205,7 @@ def hierarchy_curve(
 
     one_format(as_json=as_json, as_csv=as_csv)
     checked_picture(output)
-    model, element = _hierarchy(device, calibration, catalog), _element_bytes(dtype)
+    model, element = _hierarchy(device, calibration, catalog), _ELEMENT_BYTES[choice("--dtype", dtype, _ELEMENT_BYTES)]
     kernel = _KERNELS.get(dtype, "matmul/16bit")
     rows = curve_rows(model, dtype=dtype, kernel=kernel, element_bytes=element)
     if as_json:
@@ -278,25 +279,7 @@ def _cut(model: Hierarchy, order: str | None, tile: str | None, l2: str | None) 
             raise SpecError("a flag cannot be used", where="--tile", got=repr(tile), expected="rows x columns: 128x256")
         rows, columns = (int(number("--tile", part, low=1, high=1e6)) for part in parts)
         tiles = replace(tiles, tile_m=rows, tile_n=columns)
-    return model.with_tiles(tiles if l2 is None else replace(tiles, cache_bytes=_bytes("--l2", l2)))
-
-
-def _element_bytes(dtype: str) -> float:
-    from perfmodel.errors import SpecError
-
-    if dtype not in _ELEMENT_BYTES:
-        raise SpecError("a dtype is not known", got=repr(dtype), expected=f"one of {', '.join(_ELEMENT_BYTES)}")
-    return _ELEMENT_BYTES[dtype]
-
-
-def _bytes(name: str, text: str) -> float:
-    from perfmodel.errors import SpecError, UnitError
-    from perfmodel.units import quantity
-
-    try:
-        return quantity(text, "bytes")
-    except UnitError as error:
-        raise SpecError("a size cannot be read", where=name, got=repr(text), expected="bytes such as 96MiB") from error
+    return model.with_tiles(tiles if l2 is None else replace(tiles, cache_bytes=byte_count("--l2", l2)))
 
 
 def _title(model: Hierarchy) -> str:

@@ -9,8 +9,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, number
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
+from perfmodel.cli.values import choice, number
 from perfmodel.cost.contention import Sharing
 from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.report.answer import explanation, explanation_document, setup_document, setup_text
@@ -74,8 +75,8 @@ def instances(
     ```
     """
     n_most, checked = _most(counts), checked_picture(plot)
-    kind = cast(Sharing, _chosen("--sharing", sharing, _SHARINGS))
-    of = _chosen("--latency-of", latency_of, _LATENCIES)
+    kind = cast(Sharing, _SHARINGS[choice("--sharing", sharing, _SHARINGS)])
+    of = _LATENCIES[choice("--latency-of", latency_of, _LATENCIES)]
     limit_s = None if latency_limit is None else number("--latency-limit", latency_limit, low=1e-6, high=1e12) / KILO
     pixels = number("--image-pixels", n_pixels, low=0, high=1e12)
     fixed = catalogue.fixed_work(question.model) if question.model else None
@@ -128,12 +129,6 @@ def _most(text: str) -> int:
     if value != int(value):
         raise SpecError("a flag cannot be used", where="--instances", got=repr(text), expected="a whole number")
     return int(value)
-
-
-def _chosen(flag: str, text: str, known: dict[str, str]) -> str:
-    if text not in known:
-        raise SpecError("a flag cannot be used", where=flag, got=repr(text), expected=f"one of {', '.join(known)}")
-    return known[text]
 
 
 def _fixed(

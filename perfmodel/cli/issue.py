@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import CatalogFolders, Csv, Json, number, one_format
+from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
+from perfmodel.cli.values import number
 
 __all__ = ["issue"]
 

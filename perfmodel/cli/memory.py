@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from perfmodel.cli.estimate import remedy_schemes
-from perfmodel.cli.flags import Csv, Json, Markdown, whole
+from perfmodel.cli.flags import Csv, Json, Markdown
 from perfmodel.cli.options import asking
+from perfmodel.cli.values import whole
 from perfmodel.errors import InfeasibleError
 from perfmodel.report.answer import setup_document, setup_text
 from perfmodel.report.memory import memory_document, memory_facts, memory_tables

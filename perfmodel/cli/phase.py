@@ -6,7 +6,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from perfmodel.errors import SpecError
+from perfmodel.cli.values import choice
 
 __all__ = ["PhaseFlag", "phase_of"]
 
@@ -15,6 +15,4 @@ PhaseFlag = Annotated[str, typer.Option("--phase", help="prefill or decode.", me
 
 def phase_of(text: str) -> Literal["prefill", "decode"]:
     """Return the phase that a flag names; raises SpecError."""
-    if text not in ("prefill", "decode"):
-        raise SpecError("a flag cannot be used", where="--phase", got=repr(text), expected="prefill or decode")
-    return cast(Literal["prefill", "decode"], text)
+    return cast(Literal["prefill", "decode"], choice("--phase", text, ("prefill", "decode")))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, number, one_format, whole
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
-from perfmodel.errors import SpecError, UnitError
+from perfmodel.cli.values import given, number, seconds, whole, words
+from perfmodel.errors import SpecError
 from perfmodel.plan.demand import Demand, Targets
 from perfmodel.plan.finalists import contested
 from perfmodel.plan.nearest import not_feasible
@@ -25,38 +26,16 @@ from perfmodel.report.plan import plan_document, plan_rows, plan_tables
 from perfmodel.report.plan_view import PlanView
 from perfmodel.report.workbook import checked_workbook, saved_workbook
 from perfmodel.specs.catalogue import Catalogue
-from perfmodel.units import quantity
 
-__all__ = ["plan", "seconds", "words"]
+__all__ = ["plan"]
 
 _USUAL_HARDWARE = "a100-80gb-sxm,h100-sxm,h200-sxm,h20,ascend-910b3,rtx-4090,l40s"
 _MOST = 1e12
 
 
-def words(text: str | None) -> tuple[str, ...]:
-    """Return the names of a list parted by commas."""
-    return () if text is None else tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _numbers(spelling: str, text: str | None, *, kind: str = "count") -> tuple[int, ...]:
+def _numbers(spelling: str, text: str | None, *, kind: Literal["count", "tokens"] = "count") -> tuple[int, ...]:
     values = [whole(spelling, part, kind=kind) for part in words(text)]
     return tuple(value for value in values if value is not None)
-
-
-def seconds(spelling: str, text: str | None) -> float | None:
-    """Return a time with its unit (2s, 50ms), None where it was not given; raises SpecError."""
-    if text is None:
-        return None
-    try:
-        value = quantity(text, "seconds")
-        bare = text.strip().replace(".", "").isdigit()
-    except UnitError:
-        value, bare = 0.0, True
-    if bare or value <= 0:
-        raise SpecError(
-            "a flag cannot be used", where=spelling, got=repr(text), expected="a time with its unit, such as 2s or 50ms"
-        )
-    return value
 
 
 def _available(catalogue: Catalogue, texts: list[str] | None) -> dict[str, int]:
@@ -208,7 +187,7 @@ def plan(
         token_budgets=_numbers("--max-num-batched-tokens", max_num_batched_tokens, kind="tokens"),
         max_num_seqs=whole("--max-num-seqs", max_num_seqs),
         max_model_len=whole("--max-model-len", max_model_len),
-        gpu_memory_utilization=_share("--gpu-memory-utilization", gpu_memory_utilization),
+        gpu_memory_utilization=given("--gpu-memory-utilization", gpu_memory_utilization, low=0.01, high=1.0),
         headroom_frac=number("--headroom", headroom, low=0.0, high=0.99),
         calibration=calibration,
     )
@@ -238,10 +217,6 @@ def _printed(view: PlanView, *, as_json: bool, as_csv: bool) -> None:
         print(csv_text(plan_rows(view)), end="")
     else:
         shown(*plan_tables(view))
-
-
-def _share(spelling: str, text: str | None) -> float | None:
-    return None if text is None else number(spelling, text, low=0.01, high=1.0)
 
 
 def _demand(isl: str, osl: str, rate: str | None, users: str | None, think: str | None, spread: str) -> Demand:

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import CatalogFolders, Csv, Json, number, one_format, whole
+from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
 from perfmodel.cli.options import asking, catalogue_of
+from perfmodel.cli.values import number, whole
 from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue

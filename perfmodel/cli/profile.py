@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, number, one_format
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
+from perfmodel.cli.values import number
 
 __all__ = ["profile"]
 

@@ -11,9 +11,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from perfmodel.cli.flags import Csv, Json, number
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
-from perfmodel.cli.plan import seconds
+from perfmodel.cli.values import number, seconds
 from perfmodel.errors import SpecError
 from perfmodel.plan.autoscale import DEFAULT_TOLERANCE_FRAC
 from perfmodel.plan.capacity import grown, policy_for, scaled

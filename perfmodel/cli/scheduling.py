@@ -11,7 +11,7 @@ from perfmodel.errors import SpecError
 from perfmodel.specs.core import Tiling
 from perfmodel.work.tiling import Tile
 
-__all__ = ["TileFlag", "numbers_of", "tile_of"]
+__all__ = ["TileFlag", "tile_of"]
 
 TileFlag = Annotated[
     str | None, typer.Option("--tile", help="Output tile of one core, e.g. 128x256.", metavar="ROWSxCOLUMNS")
@@ -26,15 +26,3 @@ def tile_of(text: str | None, usual: Tiling) -> Tile:
     if match is None or not int(match[1]) or not int(match[2]):
         raise SpecError("a flag cannot be used", where="--tile", got=repr(text), expected="rows x columns, as 128x256")
     return Tile(float(match[1]), float(match[2]), usual.attention_rows.value)
-
-
-def numbers_of(flag: str, text: str) -> list[float]:
-    """Return whole numbers above 0, parted by commas; raises SpecError."""
-    found = []
-    for word in text.split(","):
-        if not re.fullmatch(r"\s*\d{1,7}\s*", word) or not int(word):
-            raise SpecError(
-                "a flag cannot be used", where=flag, got=repr(text), expected="whole numbers above 0, parted by commas"
-            )
-        found.append(float(word))
-    return found

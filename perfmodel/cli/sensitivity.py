@@ -10,9 +10,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from perfmodel.cli.flags import Csv, Json, number
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
-from perfmodel.cli.plan import seconds, words
+from perfmodel.cli.values import choice, given, number, seconds, words
 from perfmodel.errors import SpecError
 from perfmodel.plan.breakeven import BreakEven, break_even_instance, break_even_quantization, break_even_tp
 from perfmodel.plan.inverse import needed_for
@@ -86,15 +86,13 @@ def sensitivity(
     ```
     """
     checked_picture(plot)
-    if of not in _NAMES:
-        raise SpecError("a flag cannot be used", where="--of", got=repr(of), expected=f"one of {', '.join(_NAMES)}")
     if target is not None and versus is not None:
         raise SpecError("two targets are given", got="--target and --versus", expected="one of them")
     change_frac = number("--change", change, low=1e-3, high=0.9)
     kept = KeptCatalogue.of(catalogue)
-    rate = None if request_rate is None else number("--request-rate", request_rate, low=1e-6, high=1e9)
+    rate = given("--request-rate", request_rate, low=1e-6, high=1e9)
     scene = _scene(kept, question, rate, price)
-    output = _NAMES[of]
+    output = _NAMES[choice("--of", of, _NAMES)]
     here = outputs(scene)
     if output not in here:
         cure = "Give --price 2.5/h." if of == "cost" else "Give --request-rate."

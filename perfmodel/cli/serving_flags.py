@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from perfmodel.cli.flags import ALIASES, number, whole
 from perfmodel.cli.groups import FlagGroup, flag
+from perfmodel.cli.values import choice, given, number, numbers, whole
 from perfmodel.errors import SpecError
 from perfmodel.serving.fleet_setup import Failure
 from perfmodel.serving.options import ServingOptions
@@ -15,20 +15,13 @@ from perfmodel.serving.queues import ORDERS
 from perfmodel.serving.records import NEVER
 from perfmodel.serving.routing import ROUTINGS
 from perfmodel.serving.scheduler import BatchWindow
-from perfmodel.units import NS_PER_S
+from perfmodel.units import GB, MEGA, NS_PER_S
 
 __all__ = ["SERVING"]
 
 _SCHEDULER, _REPLICAS = "Scheduler", "Replicas"
 _FAILURE = re.compile(r"(\d+)@([0-9.eE+-]+?)(?:\+([0-9.eE-]+))?")
 _MOST_S: Final = 1e8
-ALIASES.update(
-    {
-        "--enable-prefix-caching": ("--prefix-caching", "on"),
-        "--no-enable-prefix-caching": ("--prefix-caching", "off"),
-        "--scheduling-policy": ("--order",),
-    }
-)
 
 _FLAGS: Final[Mapping[str, tuple[Any, Any]]] = {
     "order": flag(
@@ -103,22 +96,15 @@ _FLAGS: Final[Mapping[str, tuple[Any, Any]]] = {
 }
 
 
-def _choice(spelling: str, text: str, allowed: tuple[str, ...]) -> str:
-    if text not in allowed:
-        raise SpecError("a flag cannot be used", where=spelling, got=repr(text), expected=" or ".join(allowed))
-    return text
-
-
 def _options(flags: Mapping[str, Any]) -> ServingOptions:
-    _choice("--order", flags["order"], ORDERS)
-    _choice("--routing", flags["routing"], tuple(ROUTINGS))
-    mode = _choice("--preemption-mode", flags["preemption_mode"], ("recompute", "swap"))
+    choice("--order", flags["order"], ORDERS)
+    choice("--routing", flags["routing"], tuple(ROUTINGS))
+    mode = choice("--preemption-mode", flags["preemption_mode"], ("recompute", "swap"))
     caching = flags["prefix_caching"]
     if caching is not None:
-        caching = _choice("--prefix-caching", caching, ("on", "off")) == "on"
-    bandwidth = _given("--kv-link-bandwidth", flags["kv_link_bandwidth"], low=1e-6, high=1e6)
-    latency = _given("--kv-link-latency", flags["kv_link_latency"], low=0.0, high=1e9)
-    slowdowns = flags["slowdowns"].split(",") if flags["slowdowns"] else ()
+        caching = choice("--prefix-caching", caching, ("on", "off")) == "on"
+    bandwidth = given("--kv-link-bandwidth", flags["kv_link_bandwidth"], low=1e-6, high=1e6)
+    latency = given("--kv-link-latency", flags["kv_link_latency"], low=0.0, high=1e9)
     return ServingOptions(
         order=flags["order"],
         routing=flags["routing"],
@@ -127,17 +113,13 @@ def _options(flags: Mapping[str, Any]) -> ServingOptions:
         window=_window(flags["max_queue_delay"], flags["preferred_batch"]),
         n_prefill=whole("--prefill-replicas", flags["prefill_replicas"]) or 0,
         n_decode=whole("--decode-replicas", flags["decode_replicas"]) or 0,
-        link_bytes_per_s=None if bandwidth is None else bandwidth * 1e9,
-        link_latency_s=None if latency is None else latency / 1e6,
-        failures=_failures(flags["fail"], _choice("--on-failure", flags["on_failure"], ("retry", "lose"))),
+        link_bytes_per_s=None if bandwidth is None else bandwidth * GB,
+        link_latency_s=None if latency is None else latency / MEGA,
+        failures=_failures(flags["fail"], choice("--on-failure", flags["on_failure"], ("retry", "lose"))),
         separate_ranks=flags["separate_ranks"],
         n_instances=whole("--instances-per-device", flags["instances_per_device"]) or 1,
-        slowdowns=tuple(number("--slowdowns", text, low=1.0, high=1e6) for text in slowdowns),
+        slowdowns=tuple(numbers("--slowdowns", flags["slowdowns"], low=1.0, high=1e6)),
     )
-
-
-def _given(spelling: str, text: str | None, *, low: float, high: float) -> float | None:
-    return None if text is None else number(spelling, text, low=low, high=high)
 
 
 def _window(delay_ms: str | None, preferred: str | None) -> BatchWindow | None:

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.estimate import remedy_schemes
-from perfmodel.cli.flags import Csv, Json, number
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.groups import taking
 from perfmodel.cli.options import asking
 from perfmodel.cli.serving_flags import SERVING
 from perfmodel.cli.traffic_flags import TRAFFIC, TrafficFlags
+from perfmodel.cli.values import number
 from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown, written
 from perfmodel.report.run_files import RunFiles

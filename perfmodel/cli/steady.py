@@ -10,8 +10,9 @@ import numpy as np
 import typer
 
 from perfmodel.cli.estimate import remedy_schemes
-from perfmodel.cli.flags import Csv, Json, number
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
+from perfmodel.cli.values import given, numbers
 from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.report.picture import checked_picture
@@ -66,17 +67,18 @@ def steady(
     ```
     """
     if (batch is None) == (request_rate is None):
-        given = question.deployment.max_concurrency
-        if batch is None and given is not None:
-            batch = str(given)
+        stated = question.deployment.max_concurrency
+        if batch is None and stated is not None:
+            batch = str(stated)
         else:
             raise SpecError(
                 "a steady load is users or a rate", expected="one of --max-concurrency N,N and --request-rate X,X"
             )
     checked_picture(plot)
     is_open = request_rate is not None
-    load = _numbers("--request-rate", request_rate, low=1e-6) if request_rate else _numbers("--batch", batch, low=1.0)
-    n_prompts = None if num_prompts is None else number("--num-prompts", num_prompts, low=1, high=1e9)
+    asked = ("--request-rate", request_rate, 1e-6) if is_open else ("--batch", batch, 1.0)
+    load = np.array(numbers(*asked[:2], low=asked[2], high=_MOST))
+    n_prompts = given("--num-prompts", num_prompts, low=1, high=1e9)
     burst = np.minimum(load / n_prompts, 1.0) if n_prompts is not None and not is_open else np.zeros_like(load)
     case = case_of(catalogue, replace(question, batch=1.0))
     found = steady_case(
@@ -103,7 +105,3 @@ def steady(
             expected=f"below {float(np.max(found.one.capacity_requests_per_s)) * case.n_replicas:.4g} requests/s",
             cure="Lower the rate, or use more devices or replicas.",
         )
-
-
-def _numbers(spelling: str, text: str | None, *, low: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return np.array([number(spelling, part.strip(), low=low, high=_MOST) for part in (text or "").split(",")])

@@ -6,9 +6,10 @@ from typing import Annotated, get_args
 
 import typer
 
-from perfmodel.cli.flags import Csv, Json, number
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.scheduling import TileFlag, tile_of
+from perfmodel.cli.values import number
 from perfmodel.cost.streams import Policy
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.serving.stream_case import stream_case

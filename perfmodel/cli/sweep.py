@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.flags import Scheduler, Workers, whole
+from perfmodel.cli.flags import Scheduler, Workers
 from perfmodel.cli.options import asking
+from perfmodel.cli.values import whole
 from perfmodel.errors import SpecError
 from perfmodel.plan.runners import runner_at
 from perfmodel.report.output import progress

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.estimate import remedy_schemes
-from perfmodel.cli.flags import Csv, Json, number, whole
+from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.simulate import objectives
+from perfmodel.cli.values import number, numbers, whole
 from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.picture import checked_picture
@@ -78,7 +79,7 @@ def sweep_rate(
             "a flag cannot be used", where="--num-prompts", got=num_prompts, expected=f"2 to {_MOST_PROMPTS}"
         )
     n_points = int(number("--points", points, low=2, high=_MOST_POINTS))
-    stated = [number("--rates", part, low=1e-6, high=_MOST_RATE) for part in rates.split(",")] if rates else []
+    stated = numbers("--rates", rates, low=1e-6, high=_MOST_RATE)
     spread = number("--length-spread", length_spread, low=0.0, high=1.0)
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
     share = number("--slo-share", slo_share, low=1e-3, high=1.0)

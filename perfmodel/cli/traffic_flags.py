@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 
-from perfmodel.cli.flags import ALIASES, number, whole
 from perfmodel.cli.groups import FlagGroup, flag
+from perfmodel.cli.values import choice, given, number, whole
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.prefix_cache import Prefixes
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["TRAFFIC", "TrafficFlags"]
 
 _PANEL: Final = "Traffic"
-ALIASES.update({"--random-prefix-len": ("--prefix-len",)})
 _USUAL_PROMPTS: Final = 1000
 _MOST_PROMPTS: Final = 10**7
 _MOST_RATE: Final = 1e6
@@ -231,18 +230,13 @@ def _trace(recorded: RequestTrace) -> Trace:
 
 def _traffic(flags: Mapping[str, Any]) -> TrafficFlags:
     rate_text, name = flags["request_rate"], flags["arrivals"] or "gamma"
-    if name not in _ARRIVALS:
-        expected = ", ".join(_ARRIVALS)
-        raise SpecError("a flag cannot be used", where="--arrivals", got=repr(name), expected=expected)
+    choice("--arrivals", name, _ARRIVALS)
     process: Arrivals = next((known for known in _PROCESSES if known == name), "gamma")
     n = whole("--num-prompts", flags["num_prompts"])
     if n is not None and n > _MOST_PROMPTS:
         got, expected = flags["num_prompts"], f"at most {_MOST_PROMPTS}"
         raise SpecError("a flag cannot be used", where="--num-prompts", got=got, expected=expected)
     shape = number("--burstiness", flags["burstiness"], low=1e-3, high=1e6)
-
-    def given(key: str, spelling: str, *, low: float, high: float) -> float | None:
-        return None if flags[key] is None else number(spelling, flags[key], low=low, high=high)
 
     return TrafficFlags(
         rate=None if rate_text == "inf" else number("--request-rate", rate_text, low=1e-6, high=_MOST_RATE),
@@ -259,12 +253,12 @@ def _traffic(flags: Mapping[str, Any]) -> TrafficFlags:
         n_groups=whole("--prefix-groups", flags["prefix_groups"]),
         prefix_tokens=whole("--prefix-len", flags["prefix_len"]),
         n_turns=whole("--turns", flags["turns"]),
-        think_s=given("think_time", "--think-time", low=0.0, high=_MOST_S),
+        think_s=given("--think-time", flags["think_time"], low=0.0, high=_MOST_S),
         priorities=_priorities(flags["priorities"]),
         file=None if flags["trace"] is None else Path(flags["trace"]),
-        rate_scale=given("rate_scale", "--rate-scale", low=1e-6, high=1e6),
-        until_s=given("until", "--until", low=1e-9, high=_MOST_S),
-        warmup_s=given("warmup", "--warmup", low=0.0, high=_MOST_S) or 0.0,
+        rate_scale=given("--rate-scale", flags["rate_scale"], low=1e-6, high=1e6),
+        until_s=given("--until", flags["until"], low=1e-9, high=_MOST_S),
+        warmup_s=given("--warmup", flags["warmup"], low=0.0, high=_MOST_S) or 0.0,
         skips_bad=flags["skip_bad"],
         seed=int(number("--seed", flags["seed"], low=0, high=2**53)),
     )

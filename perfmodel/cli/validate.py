@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.flags import Calibrated, CatalogFolders, Json, whole
+from perfmodel.cli.flags import Calibrated, CatalogFolders, Json
+from perfmodel.cli.values import whole
 
 if TYPE_CHECKING:
     from perfmodel.measure.table import Table

@@ -12,6 +12,8 @@ import pytest
 from perfmodel.cli import names
 from perfmodel.cli.app import COMMANDS, GROUPS
 from perfmodel.cli.flags import ALIASES, SHARED, canonical
+from perfmodel.cli.serving_flags import SERVING
+from perfmodel.cli.traffic_flags import TRAFFIC
 from tests.unit.cli_parts import Run, answer
 
 QWEN = {
@@ -108,7 +110,8 @@ def test_human_sizes_read_as_vllm_does(run_cli: Run) -> None:
 
 
 def test_every_alias_points_at_a_flag_that_exists() -> None:
-    flags = [annotation.__metadata__[0] for annotation in SHARED.values()]
+    grouped = [annotation for group in (SERVING, TRAFFIC) for annotation, _ in group.flags.values()]
+    flags = [annotation.__metadata__[0] for annotation in (*SHARED.values(), *grouped)]
     shown = {name for flag in flags for name in (flag.default, *(flag.param_decls or ()))}
     assert {words[0] for words in ALIASES.values()} <= shown
     assert not shown & set(ALIASES)
