@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from perfmodel.bisection import turn
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.clock import Clock
@@ -125,10 +126,4 @@ def _largest(
     if fails is None:
         return points[-1].requests_per_s
     low, high = points[fails - 1].requests_per_s, points[fails].requests_per_s
-    while high - low > _CLOSE_FRAC * high:
-        middle = (low + high) / 2
-        if meets(at(middle)):
-            low = middle
-        else:
-            high = middle
-    return low
+    return turn(lambda rate: meets(at(rate)), low, high, rel_width=_CLOSE_FRAC)[0]

@@ -7,11 +7,11 @@ bytes, of launches and of arithmetic, whatever the coefficients are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from perfmodel.bisection import turn
 from perfmodel.cost.host import host_launch_time
 from perfmodel.cost.kernel import KernelPrices
 from perfmodel.errors import InfeasibleError, SpecError
@@ -24,7 +24,7 @@ from perfmodel.work.fusion_chains import CHAINS, ChainSize, chain_of
 __all__ = ["Fusion", "FusionSide", "OperatorTime", "chain_size", "fusion", "fusions", "tokens_for_time", "total_time"]
 
 Phase = Literal["prefill", "decode"]
-_STEPS: Final = 200
+_REL_WIDTH: Final = 1e-12
 _MOST_TOKENS: Final = 2.0**40
 
 
@@ -223,13 +223,7 @@ def tokens_for_time(time_s: Callable[[float], float], target_s: float) -> float:
             got=f"{target_s:g} s",
             expected=f"{time_s(low):.3g} s (one token) to {time_s(high):.3g} s",
         )
-    for _ in range(_STEPS):
-        middle = math.sqrt(low * high)
-        if time_s(middle) > target_s:
-            high = middle
-        else:
-            low = middle
-    return math.sqrt(low * high)
+    return turn(lambda n: time_s(n) <= target_s, low, high, rel_width=_REL_WIDTH, in_log=True)[0]
 
 
 def total_time(parts: Sequence[Fusion], *, fused: bool) -> Estimate:

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
+from perfmodel.bisection import turn
 from perfmodel.cost.host import offload_time
 from perfmodel.estimate import TINY, Estimate, Num, repeated, total
 from perfmodel.specs.model import LatentAttention, Layer, SoftmaxAttention
@@ -26,6 +27,7 @@ from perfmodel.work.tensors import attention_tensors
 
 __all__ = ["KvWay", "break_even_flop_per_byte", "break_even_tokens", "kv_ways"]
 
+_REL_WIDTH: Final = 1e-12
 _KEY_VALUE: Final = frozenset({"k_proj", "v_proj", "kv_a_proj"})
 
 
@@ -157,14 +159,8 @@ def break_even_tokens(
         return first(n_tokens) - second(n_tokens)
 
     grid = [2.0**i for i in range(int(np.log2(most_tokens)) + 1)]
-    for low, high in pairwise(grid):
-        if (lead(low) > 0.0) != (lead(high) > 0.0):
-            before = lead(low) > 0.0
-            for _ in range(60):
-                middle = (low + high) / 2
-                if (lead(middle) > 0.0) == before:
-                    low = middle
-                else:
-                    high = middle
-            return high
-    return None
+    change = next((pair for pair in pairwise(grid) if (lead(pair[0]) > 0.0) != (lead(pair[1]) > 0.0)), None)
+    if change is None:
+        return None
+    is_behind = lead(change[0]) > 0.0
+    return turn(lambda n: (lead(n) > 0.0) == is_behind, *change, rel_width=_REL_WIDTH)[1]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from perfmodel.bisection import first_true, last_true
 from perfmodel.errors import Fault, InfeasibleError, SpecError
 from perfmodel.specs.quantization import Scheme
 from perfmodel.units import bytes_text
@@ -17,9 +18,7 @@ __all__ = [
     "Remedy",
     "concurrency_at",
     "does_not_fit",
-    "first_true",
     "largest_context_tokens",
-    "last_true",
     "smallest_utilization",
     "utilization_for_tokens",
     "what_would_fit",
@@ -32,36 +31,6 @@ _UTILIZATION_STEPS: Final = 10_000
 _SAFE_UTILIZATION: Final = 0.97
 """Above this share the driver and other processes usually take what is left, so that it is not proposed."""
 _RANKS: Final = (1, 2, 4, 8, 16, 32, 64)
-
-
-def last_true(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the largest whole number in [low, high] for which `holds` is true; None where it fails at `low`.
-
-    `holds` must be true up to some number and false beyond.
-
-    >>> last_true(lambda n: n * n <= 50, 0, 100)
-    7
-    """
-    if low > high or not holds(low):
-        return None
-    if holds(high):
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
-def first_true(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the smallest whole number in [low, high] for which `holds` is true; None where it fails at `high`.
-
-    >>> first_true(lambda n: n * n > 50, 0, 100)
-    8
-    """
-    last_false = last_true(lambda n: not holds(n), low, high)
-    if last_false is None:
-        return low if low <= high else None
-    return last_false + 1 if last_false < high else None
 
 
 def _fits(case: MemoryCase, weights: Sequence[Mapping[str, float]]) -> bool:

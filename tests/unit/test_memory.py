@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.bisection import first_true, last_true
 from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import (
@@ -32,9 +33,7 @@ from perfmodel.work.memory_rules import (
 from perfmodel.work.memory_search import (
     concurrency_at,
     does_not_fit,
-    first_true,
     largest_context_tokens,
-    last_true,
     smallest_utilization,
     utilization_for_tokens,
     what_would_fit,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from perfmodel.bisection import turn
 from perfmodel.cost.hierarchy import Hierarchy, Prediction, stated_pair
 from perfmodel.units import bytes_text, rate_text, time_text
 from perfmodel.validate.audit.base import Check, Desk, Ref
@@ -21,7 +21,7 @@ _CLOSE_FRAC: Final = 0.1
 """A share of bandwidth within this of the prediction is taken as the same: that of calibrated streams."""
 _FEWEST_ROWS: Final = 1e3
 _MOST_ROWS: Final = 1e9
-_HALVINGS: Final = 24
+_REL_WIDTH: Final = 1e-6
 _ACCESSES_PER_ROW: Final = 25.0
 """Neighbours of a vertex in public graphs of middling size, so that first touches do not decide."""
 
@@ -128,8 +128,7 @@ class GatherMemory(Check):
 
         if self.n_rows is not None:
             return of(float(self.n_rows)), float(self.n_rows)
-        low, high = _FEWEST_ROWS, _MOST_ROWS
-        for _ in range(_HALVINGS):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if float(of(middle).hit_frac) > hit else (low, middle)
-        return of(low), low
+        rows, _ = turn(
+            lambda n: float(of(n).hit_frac) > hit, _FEWEST_ROWS, _MOST_ROWS, rel_width=_REL_WIDTH, in_log=True
+        )
+        return of(rows), rows

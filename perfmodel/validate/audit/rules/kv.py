@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
 
+from perfmodel.bisection import last_true
 from perfmodel.serving.fragmentation import internal_waste_frac, reallocation_s
 from perfmodel.serving.kv_policy import Fixed, KvPolicy, Paged, Window
 from perfmodel.serving.lengths import LengthDistribution, uniform
@@ -19,7 +20,6 @@ __all__ = ["KvWaste", "Reallocation"]
 
 _USUAL_BLOCKS: Final = (16, 128)
 """Tokens of a block in engines: vLLM on GPUs, MindIE and vLLM on Ascend."""
-_HALVINGS: Final = 20
 _MOST_TOKENS: Final = 2_000_000
 Tokens = Annotated[int, Field(ge=1)]
 
@@ -95,25 +95,11 @@ class KvWaste(Check):
             return Window(self.window_tokens, block) if self.window_tokens else Paged(block)
 
         wastes = {block: internal_waste_frac(policy(block), lengths) for block in blocks}
-        most = lengths.most_tokens
-
-        def waste(share: float) -> float:
-            return internal_waste_frac(policy(max(1, round(share * most))), lengths)
-
-        needed = max(1, round(_solved(waste, stated) * most))
+        needed = last_true(lambda n: internal_waste_frac(policy(n), lengths) < stated, 1, lengths.most_tokens) or 1
         low, high = min(wastes.values()), max(wastes.values())
         listed = ", ".join(f"blocks of {block} waste {100 * waste:.2g} %" for block, waste in wastes.items())
         solved = f"the figure is what blocks of about {needed:,} tokens waste"
         return low, high, high, solved, (listed,)
-
-
-def _solved(waste: Callable[[float], float], stated: float) -> float:
-    """Return the share from 0 to 1 at which a waste that rises in it is the stated one, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if waste(middle) < stated else (low, middle)
-    return 0.5 * (low + high)
 
 
 class Reallocation(Check):
