@@ -190,6 +190,14 @@ def test_pcie_cannot_be_what_saturates(article: Audit) -> None:
     assert "memory bandwidth" in finding.reason
 
 
+def test_a_smaller_model_gains_less_than_its_bytes_and_memory_is_not_why(article: Audit) -> None:
+    """7B and 1.5B in 4 bits on one 4090: 5.57 / 1.61 = 3.5 times fewer bytes. Bound by memory the rate would follow."""
+    finding = found(article, "e2e-not-linear", "less_than_proportional")
+    assert 1 < finding.model < 3.5 * 0.9
+    assert "limited by host" in finding.reason
+    assert finding.verdict is PLAUSIBLE
+
+
 def test_bandwidths(article: Audit) -> None:
     fp16, int4 = "hw-910b-bw-fp16", "hw-910b-bw-int4"
     assert found(article, fp16, "arithmetic").model == pytest.approx(1872 / 2048)

@@ -36,6 +36,7 @@ from perfmodel.validate.audit.rules.public import (
 from perfmodel.validate.audit.rules.quality import PerplexityRise
 from perfmodel.validate.audit.rules.serving import (
     Feasible,
+    LessThanProportional,
     LimitCause,
     MemoryPeak,
     Speedup,
@@ -79,6 +80,7 @@ AnyCheck = Annotated[
     | Knee
     | KvWaste
     | Limit
+    | LessThanProportional
     | LimitCause
     | LineUse
     | MatmulMemory

@@ -55,6 +55,22 @@ def test_memory_of_an_engine_that_reserves_a_share(catalogue: Catalogue) -> None
     assert {size: only(catalogue, check, memory_bytes=size).verdict for size in expected} == expected
 
 
+def test_memory_of_an_engine_that_takes_what_it_needs(catalogue: Catalogue) -> None:
+    """Plain PyTorch reserves no share: weights of 16.06 GB and what the load needs up to the whole budget."""
+    setups = {"plain": {**CARD, "runtime": "pytorch-eager"}}
+    check = {"kind": "memory_peak", "setup": "plain", "figure": "memory_bytes"}
+
+    def of(size: str) -> Verdict:
+        return judged(catalogue, claim(check, figures={"memory_bytes": size}), setups=setups).verdict
+
+    assert {size: of(size) for size in ("15.0 GB", "16.1 GB", "30.0 GB", "90.0 GB")} == {
+        "15.0 GB": PHYSICS,
+        "16.1 GB": PLAUSIBLE,
+        "30.0 GB": REPRODUCED,
+        "90.0 GB": PHYSICS,
+    }
+
+
 def test_a_formula_is_judged_by_the_digits_printed(catalogue: Catalogue) -> None:
     """184.2 / 116.8 - 1 = 0.5771: 0.57 and 0.58 both follow from it (cut and rounded), 0.55 does not."""
     check = {"kind": "arithmetic", "figure": "gain_frac", "formula": "a / b - 1", "inputs": {"a": "a", "b": "b"}}

@@ -18,11 +18,22 @@ from perfmodel.validate.audit.figures import figure_text
 from perfmodel.validate.audit.traffic import served
 from perfmodel.validate.audit.verdict import Finding, Verdict, graded
 
-__all__ = ["Feasible", "LimitCause", "MemoryPeak", "Speedup", "Throughput", "Ttft", "times_text"]
+__all__ = [
+    "Feasible",
+    "LessThanProportional",
+    "LimitCause",
+    "MemoryPeak",
+    "Speedup",
+    "Throughput",
+    "Ttft",
+    "times_text",
+]
 
 _MOST_BATCH: Final = 4096
 _IDLE_FRAC: Final = 0.2
 """A resource that is busy for less than this share of the time saturates nothing."""
+_CLOSE_FRAC: Final = 0.1
+"""A growth within this of the bytes saved is in proportion to them."""
 _BOUNDS: Final[Mapping[str, tuple[Bound, ...]]] = {
     "memory bandwidth": (Bound.WEIGHT_READ, Bound.KV_READ, Bound.ACTIVATION_IO),
     "compute": (Bound.COMPUTE,),
@@ -272,6 +283,56 @@ class LimitCause(Check):
                 how,
                 f"decode step at batch {batch}: {time_text(answer.figures['tpot_s'].value)}; {what}",
                 f"from batch {batch} to {2 * batch} the rate grows by {100 * growth:.0f} %",
+            ),
+        )
+
+
+class LessThanProportional(Check):
+    """A smaller model that is said not to raise the rate in proportion, since a resource limits: on one device."""
+
+    kind: Literal["less_than_proportional"]
+    larger: str
+    smaller: str
+    resource: Literal["memory bandwidth", "compute", "host"]
+    batch: Annotated[int, Field(ge=1)] = 1
+
+    def findings(self, desk: Desk) -> Iterator[Finding]:
+        """Yield the growth of the rate beside that of the bytes, and what limits the smaller model.
+
+        Where memory bandwidth or compute limits, less of it to move or compute raises the rate in proportion.
+        """
+        before, after = (desk.answer(name, batch=self.batch) for name in (self.larger, self.smaller))
+        weights = [a.memory.tightest.weights_on_device_bytes for a in (before, after)]
+        rates = [a.figures["output_tokens_per_s"].value for a in (before, after)]
+        less, growth = weights[0] / weights[1], rates[1] / rates[0]
+        shares = dict(after.bounds["tpot"])
+        groups = {name: sum(shares.get(b, 0.0) for b in bounds) for name, bounds in _BOUNDS.items() if bounds}
+        leader = max(groups, key=lambda name: groups[name])
+        holds = growth < less * (1.0 - _CLOSE_FRAC)
+        is_cause = leader == self.resource and self.resource == "host"
+        found = f"{growth:.2g} times the rate for {less:.2g} times fewer bytes of weights"
+        if not holds:
+            verdict, reason = Verdict.PLAUSIBLE, f"by the model in proportion: {found}"
+        elif is_cause:
+            verdict, reason = Verdict.REPRODUCED, f"{found}, since {leader} limits"
+        else:
+            verdict = Verdict.PLAUSIBLE
+            reason = (
+                f"not in proportion, as stated ({found}), but where {self.resource} limits it would be: the smaller "
+                f"model is limited by {leader} ({100 * groups[leader]:.0f} %)"
+            )
+        yield Finding(
+            check=self.kind,
+            verdict=verdict,
+            reason=reason,
+            name="growth",
+            model=growth,
+            working=(
+                f"batch {self.batch}, weights and rate of each",
+                *(
+                    f"{a.case.setup.model.title}: {size / GB:.3g} GB, {rate:,.4g} tokens/s"
+                    for a, size, rate in zip((before, after), weights, rates, strict=True)
+                ),
             ),
         )
 
