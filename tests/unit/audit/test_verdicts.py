@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from perfmodel.errors import SpecError
-from perfmodel.specs.catalogue import Catalogue
-from perfmodel.validate.audit.run import audit, read_claims, shipped_claims
+from perfmodel.specs.catalogue import Catalogue, builtin_home
+from perfmodel.validate.audit.claims import AnyCheck
+from perfmodel.validate.audit.run import audit, read_claims, shipped_claims, template_text
 from perfmodel.validate.audit.verdict import Verdict, gravest, kindest
 from tests.unit.audit.claims_parts import CARD, claim, document, judged, only
 
@@ -224,3 +227,13 @@ def test_the_shipped_claims_hold_no_verdict() -> None:
         if verdict is not PLAUSIBLE:
             assert f"verdict: {verdict.value}" not in text
     assert "verdict" not in text
+
+
+def test_every_kind_of_check_is_documented_and_used() -> None:
+    """The page lists all kinds, and the shipped files or the tests of rules use each."""
+    union = get_args(get_args(AnyCheck)[0])
+    kinds = {get_args(check.model_fields["kind"].annotation)[0] for check in union}
+    page = (builtin_home() / "docs" / "audit.md").read_text(encoding="utf-8")
+    assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
+    used = shipped_claims().read_text(encoding="utf-8") + template_text()
+    assert {kind for kind in kinds if f"kind: {kind}" not in used} == set()
