@@ -20,7 +20,7 @@ DEVICES = (
     "a100-80gb-sxm", "a100-40gb-sxm", "a800-sxm", "h100-sxm", "h200-sxm", "h20", "h800-sxm", "b200-sxm",
     "ascend-910b2", "ascend-910b3", "rtx-4090", "l40s",
 )  # fmt: skip
-MOST_IN_FLIGHT = 1664
+MOST_IN_FLIGHT = 4096
 LEAST_ROWS = 1_000_000
 MOST_S = 10.0
 MOST_BYTES = 1.5e9
@@ -32,10 +32,11 @@ def million_plan() -> int:
         models=MODELS,
         hardware=DEVICES,
         quantizations=("auto",),
+        kv_cache_dtypes=("auto",),
         in_flight=tuple(range(1, MOST_IN_FLIGHT + 1)),
         max_num_seqs=MOST_IN_FLIGHT,
     )
-    demand = Demand(input_tokens=512, output_tokens=256, requests_per_s=200.0)
+    demand = Demand(input_tokens=256, output_tokens=128, requests_per_s=200.0)
     targets = Targets(ttft_s=2.0, tpot_s=0.05, max_devices=512)
     view = PlanView(contested(ranked(searched(shipped(), space, demand, targets))))
     document = plan_document(view)
