@@ -82,8 +82,8 @@ def precision_drift(
     ```
     """
     from perfmodel.fit.drift import crossings
-    from perfmodel.report.picture import checked_picture
-    from perfmodel.report.precision import drift_document, drift_figure, drift_tables, save_figure
+    from perfmodel.report.picture import checked_picture, saved_picture
+    from perfmodel.report.precision import drift_document, drift_tables
     from perfmodel.step.request import decode_pass, prefill_slice
     from perfmodel.step.rotary import rotary_fallback
 
@@ -104,7 +104,9 @@ def precision_drift(
         for name, slices in (("prefill step", prefill), ("decode step", decode))
     ]
     if plot is not None:
-        print(f"wrote {save_figure(drift_figure(found, limit), plot)}", file=sys.stderr)
+        from perfmodel.report.precision_plot import drift_figure
+
+        print(f"wrote {saved_picture(drift_figure(found, limit), plot)}", file=sys.stderr)
     if as_json:
         print(json_text({**drift_document(found, limit, costs), "assumed": list(case.assumed)}))
     else:
@@ -142,8 +144,8 @@ def precision_quality(
     perfmodel precision quality *.json --on rtx-4090 --metric gsm8k --batch 4 --isl 2048
     ```
     """
-    from perfmodel.report.picture import checked_picture
-    from perfmodel.report.precision import quality_figure, quality_rows, quality_tables, save_figure
+    from perfmodel.report.picture import checked_picture, saved_picture
+    from perfmodel.report.precision import quality_rows, quality_tables
     from perfmodel.validate.quality import quality_points
 
     one_format(as_json=as_json, as_csv=as_csv)
@@ -161,7 +163,9 @@ def precision_quality(
     )
     points = quality_points(results, catalogue_of(catalog), question, metric=metric)
     if plot is not None:
-        print(f"wrote {save_figure(quality_figure(points), plot)}", file=sys.stderr)
+        from perfmodel.report.precision_plot import quality_figure
+
+        print(f"wrote {saved_picture(quality_figure(points), plot)}", file=sys.stderr)
     if as_json:
         print(json_text({"rows": quality_rows(points)}))
     elif as_csv:

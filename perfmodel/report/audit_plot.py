@@ -39,12 +39,12 @@ def audit_figure(audit: Audit) -> Figure:
 
     Raises SpecError where no claim has a figure and a prediction.
     """
-    from matplotlib.figure import Figure
+    from perfmodel.report.style import canvas, plain
 
     rows = _rows(audit)[::-1]
     if not rows:
         raise SpecError("there is nothing to draw", got="no claim with a figure and a prediction above zero")
-    figure = Figure(figsize=(10.0, max(3.6, 1.6 + _ROW_INCHES * len(rows))), layout="constrained")
+    figure = canvas(10.0, max(3.6, 1.6 + _ROW_INCHES * len(rows)))
     axes = figure.subplots()
     for at, (_, finding) in enumerate(rows):
         low, high = (_ratio(end, finding.model) for end in (finding.low, finding.high))
@@ -59,9 +59,7 @@ def audit_figure(audit: Audit) -> Figure:
     axes.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=7.5)
     axes.set_ylim(-0.8, len(rows) - 0.2)
     axes.set_xlabel(f"stated / predicted; grey: band of the prediction; beyond {_SPREAD:g} times at the edge")
-    axes.grid(visible=True, axis="x", linewidth=0.4, color="#e3e7ec")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
+    plain(axes, grid="x")
     for verdict, n in audit.counts.items():
         axes.plot([], [], "o", color=COLOURS[verdict], label=f"{verdict.value}: {n} claims")
     legend = figure.legend(

@@ -50,11 +50,10 @@ def fit_figure(
     `rivals` are drawn as thin lines, `evaluations` (laws with given parameters) dotted. A law of several columns is
     drawn as measured against fitted values. The band comes from the delta method, or from the bootstrap.
     """
-    from matplotlib.figure import Figure
+    from perfmodel.report.style import canvas, plain, titled
 
-    figure = Figure(figsize=(7.4, 6.2), layout="constrained")
+    figure = canvas(7.4, 6.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    figure.suptitle(_title(result), fontsize=10.5, x=0.01, ha="left")
     if len(result.columns) == 1:
         _curves(upper, result, level, rivals, evaluations, bootstrap, seed)
         across = result.columns[0]
@@ -67,11 +66,9 @@ def fit_figure(
     _residuals(lower, result, across)
     _scale(upper, lower, across, result)
     for axes in (upper, lower):
-        axes.grid(visible=True, linewidth=0.4, color="#d9d9d9")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes)
     upper.legend(frameon=False, fontsize=8.5, loc="best")
-    return figure
+    return titled(figure, _title(result))
 
 
 def _title(result: FitResult) -> str:

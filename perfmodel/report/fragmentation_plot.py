@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from perfmodel.report.picture import saved_picture
+from perfmodel.report.style import AMBER, BLUE, GREEN, GREY, ORANGE, PINK, SKY, canvas, plain, titled
 from perfmodel.serving.pool_study import PoolRow
 
 __all__ = ["pool_figure", "save_pool"]
 
-_COLORS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666")
+_COLORS: Final = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY, GREY)
 _DASHES: Final = ("-", "-", "-", "-", (0, (4, 2)))
-_PARTS: Final = (("useful_frac", "useful", "#0072B2"), ("internal_frac", "held, not useful", "#E69F00"),
+_PARTS: Final = (("useful_frac", "useful", BLUE), ("internal_frac", "held, not useful", AMBER),
                  ("external_frac", "free while sequences wait", "#d0d0d0"))  # fmt: skip
-_DPI: Final = 100.0
 _SMOOTHED: Final = 120
 
 
@@ -32,8 +31,7 @@ def _thinned(
 
 def pool_figure(rows: Sequence[PoolRow], *, title: str) -> Figure:
     """Return the picture: a bar an allocator on the left, occupancy over the events of the run on the right."""
-    figure = Figure(figsize=(13.5, max(4.2, 1.6 + 0.62 * len(rows))), dpi=_DPI, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(13.5, max(4.2, 1.6 + 0.62 * len(rows)))
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1.0))
     places = np.arange(len(rows))[::-1]
     start = np.zeros(len(rows))
@@ -43,7 +41,7 @@ def pool_figure(rows: Sequence[PoolRow], *, title: str) -> Figure:
         for place, at, share in zip(places, start, shares, strict=True):
             if share >= 4:
                 left.text(at + share / 2, place, f"{share:.1f}", ha="center", va="center", fontsize=9,
-                          color="white" if color == "#0072B2" else "black")  # fmt: skip
+                          color="white" if color == BLUE else "black")  # fmt: skip
         start += shares
     left.set_yticks(places, [row.policy for row in rows])
     left.set_xlim(0, 100)
@@ -55,17 +53,15 @@ def pool_figure(rows: Sequence[PoolRow], *, title: str) -> Figure:
         time = np.linspace(0.0, 100.0, len(used))
         right.plot(time, 100 * used, color=color, lw=1.5, ls=dashes, label=row.policy)
         right.plot(time, 100 * held, color=color, lw=0.9, ls=":")
-    right.plot([], [], color="#666666", lw=0.9, ls=":", label="held")
+    right.plot([], [], color=GREY, lw=0.9, ls=":", label="held")
     right.set_xlabel("events of the run (%)")
     right.set_ylabel("useful (lines) and held (dots), % of the pool")
     right.set_ylim(0, 104)
     right.set_xlim(0, 100)
-    right.grid(visible=True, color="#e6e6e6", lw=0.6)
     right.legend(frameon=False, fontsize=9, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
+    plain(left, grid=None)
+    plain(right)
+    return titled(figure, title)
 
 
 def save_pool(rows: Sequence[PoolRow], path: Path, *, title: str) -> Path:

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -22,20 +21,19 @@ from perfmodel.measure.profile import OperatorTiming
 from perfmodel.measure.profiling.profile_file import Profile, natural
 from perfmodel.measure.profiling.shares import OperatorShare, operator_shares, type_of
 from perfmodel.report.picture import saved_picture
+from perfmodel.report.style import BLUE, GREY, INK, canvas
 from perfmodel.units import time_text
 
 __all__ = ["heat_map_figure", "save_heat_map"]
 
 Floats = NDArray[np.float64]
 
-_INK, _GREY = "#222222", "#666666"
-_BAR: Final = "#0072B2"
+_BAR: Final = BLUE
 _LINE: Final = "#d9d9d9"
 _MOST_ROWS: Final = 14
 _MOST_STREAMS: Final = 8
 _MOST_COLUMNS: Final = 24
 _N_SLICES: Final = 120
-_DPI: Final = 100.0
 _OTHERS: Final = "all others"
 
 
@@ -45,8 +43,7 @@ def heat_map_figure(profile: Profile, *, title: str) -> Figure:
     rows = _rows(shares)
     names = [name for name, _ in rows]
     height = 1.9 + 0.34 * len(rows) + (0.5 + 0.28 * min(len(profile.streams), _MOST_STREAMS))
-    figure = Figure(figsize=(13.0, max(3.6, height)), dpi=_DPI, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(13.0, max(3.6, height))
     n_streams = min(len(profile.streams), _MOST_STREAMS)
     timed = profile.has_times
     grid = figure.add_gridspec(
@@ -63,7 +60,7 @@ def heat_map_figure(profile: Profile, *, title: str) -> Figure:
         values, columns = _columns(profile, names)
         _draw_heat(figure, heat, values, names, label="share of all time", columns=columns)
     _draw_bars(bars, rows)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold", color=_INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12.5, fontweight="bold", color=INK)
     return figure
 
 
@@ -144,19 +141,19 @@ def _draw_heat(
     for i in range(1, len(names)):
         axes.axhline(i if extent else i - 0.5, color=_LINE, lw=1.0)
     if extent:
-        axes.set_xlabel(f"time from the first operator ({unit})", fontsize=9, color=_GREY)
+        axes.set_xlabel(f"time from the first operator ({unit})", fontsize=9, color=GREY)
         axes.xaxis.set_major_locator(MaxNLocator(9))
     else:
         axes.set_xticks(range(len(columns)), columns, fontsize=9, rotation=30 if len(columns) > 6 else 0)
         for i, row in enumerate(values):
             for j, value in enumerate(row):
                 if value > 0:
-                    ink = "white" if value > 0.55 * top else _INK
+                    ink = "white" if value > 0.55 * top else INK
                     axes.text(j, i, f"{value:.1%}", ha="center", va="center", fontsize=8, color=ink)
     for side in axes.spines.values():
         side.set_color(_LINE)
     bar = figure.colorbar(image, ax=axes, location="left", fraction=0.03, pad=0.01)
-    bar.set_label(f"{label} (%)", fontsize=8.5, color=_GREY)
+    bar.set_label(f"{label} (%)", fontsize=8.5, color=GREY)
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
 
@@ -180,7 +177,7 @@ def _draw_bars(axes: Axes, rows: Sequence[tuple[str, tuple[float, float]]]) -> N
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks([])
     axes.set_xticks([])
-    axes.set_title("share of all operator time", fontsize=9, color=_GREY, loc="left")
+    axes.set_title("share of all operator time", fontsize=9, color=GREY, loc="left")
     for side in axes.spines.values():
         side.set_visible(False)
 
@@ -200,7 +197,7 @@ def _draw_streams(axes: Axes, profile: Profile, span: tuple[float, float]) -> No
     axes.imshow(100 * values, aspect="auto", cmap="Greys", vmin=0, vmax=100, extent=box, interpolation="nearest")
     axes.set_yticks([i + 0.5 for i in range(len(names))], [_short(name) for name in names], fontsize=9)
     axes.xaxis.set_major_locator(MaxNLocator(9))
-    axes.set_xlabel(f"time ({unit}); black: the stream is busy", fontsize=9, color=_GREY)
+    axes.set_xlabel(f"time ({unit}); black: the stream is busy", fontsize=9, color=GREY)
     axes.tick_params(left=False)
     for i in range(1, len(names)):
         axes.axhline(i, color=_LINE, lw=1.0)

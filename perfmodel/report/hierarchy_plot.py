@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from perfmodel.cost.hierarchy import Hierarchy
+from perfmodel.report.style import BLUE, GREEN, GREY, INK, ORANGE, canvas, plain
 from perfmodel.units import MIB, bandwidth_text, bytes_text
 from perfmodel.work.kernel import Work
 from perfmodel.work.traffic import MatmulShape
@@ -21,8 +21,7 @@ __all__ = ["curve_figure", "curve_rows"]
 
 _SIZES: Final = np.unique(np.round(np.geomspace(256, 32768, 141) / 64) * 64)
 _STREAMS: Final = np.geomspace(1, 4096, 145) * MIB
-_COLOUR: Final = {"rows": "#D55E00", "usual": "#0072B2", "cold": "#0072B2", "warm": "#009E73"}
-_INK, _GREY = "#222222", "#666666"
+_COLOUR: Final = {"rows": ORANGE, "usual": BLUE, "cold": BLUE, "warm": GREEN}
 
 
 def curve_rows(model: Hierarchy, *, dtype: str, kernel: str, element_bytes: float) -> list[dict[str, Any]]:
@@ -49,14 +48,13 @@ def curve_rows(model: Hierarchy, *, dtype: str, kernel: str, element_bytes: floa
 
 def curve_figure(model: Hierarchy, rows: Sequence[dict[str, Any]]) -> Figure:
     """Return the picture: hit rate and use of main memory over the size, stream rate over the working set."""
-    figure = Figure(figsize=(12.5, 4.6), facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(12.5, 4.6)
     matmuls, streams = figure.subplots(1, 2)
     _draw_matmuls(matmuls, model, rows)
     _draw_streams(streams, model, rows)
     figure.suptitle(
         f"{model.prices.device.device.title}: {bytes_text(model.tiles.cache_bytes)} of the L2 count",
-        fontsize=12, fontweight="bold", color=_INK, x=0.01, ha="left",
+        fontsize=12, fontweight="bold", color=INK, x=0.01, ha="left",
     )  # fmt: skip
     return figure
 
@@ -74,13 +72,13 @@ def _draw_matmuls(axes: Axes, model: Hierarchy, rows: Sequence[dict[str, Any]]) 
         )  # fmt: skip
     axes.set_xscale("log", base=2)
     axes.set_ylim(0, 104)
-    axes.set_xlabel("n of a matmul of n x n x n, replayed", color=_INK)
-    axes.set_ylabel("per cent", color=_INK)
+    axes.set_xlabel("n of a matmul of n x n x n, replayed", color=INK)
+    axes.set_ylabel("per cent", color=INK)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     fits = (model.tiles.cache_bytes / 6.0) ** 0.5
     if fits > _SIZES[0]:
-        axes.axvline(fits, color=_GREY, lw=0.9, ls=":")
-        axes.text(fits * 0.97, 62, "16-bit: L2 full", rotation=90, fontsize=8, color=_GREY, va="bottom", ha="right")
+        axes.axvline(fits, color=GREY, lw=0.9, ls=":")
+        axes.text(fits * 0.97, 62, "16-bit: L2 full", rotation=90, fontsize=8, color=GREY, va="bottom", ha="right")
     _finish(axes)
 
 
@@ -92,14 +90,14 @@ def _draw_streams(axes: Axes, model: Hierarchy, rows: Sequence[dict[str, Any]]) 
             label=state if state == "cold" else "warm: read just before",
         )  # fmt: skip
     nominal = model.prices.device.device.dram_bytes_per_s
-    axes.axhline(nominal, color=_INK, lw=1.0, ls="--")
-    axes.text(4096, nominal * 1.03, f"main memory {bandwidth_text(nominal)}", fontsize=8, color=_INK, ha="right")
+    axes.axhline(nominal, color=INK, lw=1.0, ls="--")
+    axes.text(4096, nominal * 1.03, f"main memory {bandwidth_text(nominal)}", fontsize=8, color=INK, ha="right")
     if 0 < model.tiles.cache_bytes < _STREAMS[-1]:
-        axes.axvline(model.tiles.cache_bytes / MIB, color=_GREY, lw=0.9, ls=":")
+        axes.axvline(model.tiles.cache_bytes / MIB, color=GREY, lw=0.9, ls=":")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel("bytes read once, launch included, MiB", color=_INK)
-    axes.set_ylabel("rate", color=_INK)
+    axes.set_xlabel("bytes read once, launch included, MiB", color=INK)
+    axes.set_ylabel("rate", color=INK)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.yaxis.set_major_locator(LogLocator(10.0, subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -108,8 +106,5 @@ def _draw_streams(axes: Axes, model: Hierarchy, rows: Sequence[dict[str, Any]]) 
 
 
 def _finish(axes: Axes) -> None:
-    axes.grid(visible=True, which="major", color="#e3e3e3", lw=0.7)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    plain(axes)
     axes.legend(frameon=False, fontsize=8.5, loc="best")

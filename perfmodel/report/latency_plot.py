@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from perfmodel.report.picture import saved_picture
+from perfmodel.report.style import BLUE, GREEN, GREY, ORANGE, canvas, plain, titled
 from perfmodel.serving.metrics import ServingResult, Slo
 from perfmodel.serving.rate_sweep import RateSweep
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 __all__ = ["latency_figure", "rate_figure", "save_latencies", "save_rate_sweep"]
 
-_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
-_DPI: Final = 100.0
 _TIMES: Final = (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "end to end"))
-
-
-def _figure(**more: Any) -> Figure:
-    figure = Figure(dpi=_DPI, facecolor="white", layout="constrained", **more)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, color="#e6e6e6", lw=0.6)
 
 
 def rate_figure(sweep: RateSweep, *, title: str) -> Figure:
     """Return the picture: TTFT, TPOT and what is done over the rate at which requests are sent."""
-    figure = _figure(figsize=(11.0, 8.0))
+    figure = canvas(11.0, 8.0)
     panels = figure.subplots(3, 1, sharex=True)
     sent = [point.requests_per_s for point in sweep.points]
     for axes, (name, label) in zip(panels[:2], _TIMES[:2], strict=True):
-        for p, colour in ((50, _BLUE), (95, _ORANGE), (99, _GREY)):
+        for p, colour in ((50, BLUE), (95, ORANGE), (99, GREY)):
             found = (point.result.spreads[name].percentiles[p] for point in sweep.points)
             times = [np.nan if time is None else time for time in found]
             axes.plot(sent, times, "o-", ms=3, color=colour, lw=1.3, label=f"p{p}")
@@ -48,44 +35,42 @@ def rate_figure(sweep: RateSweep, *, title: str) -> Figure:
         axes.set_ylabel(f"{label} (s)")
         most = None if sweep.slo is None else getattr(sweep.slo, name)
         if most is not None:
-            axes.axhline(most, color=_GREEN, lw=1.0, ls="--", label="objective")
+            axes.axhline(most, color=GREEN, lw=1.0, ls="--", label="objective")
     done = [point.result.requests_per_s for point in sweep.points]
-    panels[2].plot(sent, done, "o-", ms=3, color=_BLUE, lw=1.3, label="done")
-    panels[2].plot(sent, sent, color=_GREY, lw=0.8, ls=":", label="sent")
+    panels[2].plot(sent, done, "o-", ms=3, color=BLUE, lw=1.3, label="done")
+    panels[2].plot(sent, sent, color=GREY, lw=0.8, ls=":", label="sent")
     if sweep.slo is not None:
         good = [point.result.goodput_requests_per_s or 0.0 for point in sweep.points]
-        panels[2].plot(sent, good, "o-", ms=3, color=_GREEN, lw=1.3, label="within objectives")
+        panels[2].plot(sent, good, "o-", ms=3, color=GREEN, lw=1.3, label="within objectives")
     panels[2].set_ylabel("requests/s")
     panels[2].set_xlabel("requests sent per second")
     panels[2].set_ylim(bottom=0)
-    marks = ((sweep.knee_requests_per_s, _GREY, "knee"), (sweep.best_requests_per_s, _GREEN, "largest in SLO"))
+    marks = ((sweep.knee_requests_per_s, GREY, "knee"), (sweep.best_requests_per_s, GREEN, "largest in SLO"))
     for axes in panels:
         for rate, colour, label in marks:
             if rate is not None and rate < sweep.highest_requests_per_s:
                 axes.axvline(rate, color=colour, lw=1.0, ls="-.", label=f"{label}: {rate:.3g}/s")
-        _plain(axes)
+        plain(axes)
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=9)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
+    return titled(figure, title)
 
 
 def latency_figure(result: ServingResult, *, title: str, slo: Slo | None = None) -> Figure:
     """Return the picture: the share of requests that took at most so long, for TTFT, TPOT and end to end."""
-    figure = _figure(figsize=(11.0, 4.2))
+    figure = canvas(11.0, 4.2)
     for axes, (name, label) in zip(figure.subplots(1, 3, sharey=True), _TIMES, strict=True):
         times = np.sort(result.columns[name][np.isfinite(result.columns[name])])
         if len(times):
-            axes.step(times, 100 * np.arange(1, len(times) + 1) / len(times), where="post", color=_BLUE, lw=1.4)
+            axes.step(times, 100 * np.arange(1, len(times) + 1) / len(times), where="post", color=BLUE, lw=1.4)
         most = None if slo is None else getattr(slo, name)
         if most is not None:
-            axes.axvline(most, color=_GREEN, lw=1.0, ls="--", label="objective")
+            axes.axvline(most, color=GREEN, lw=1.0, ls="--", label="objective")
             axes.legend(frameon=False, fontsize=9, loc="lower right")
         axes.set_xlabel(f"{label} (s)")
         axes.set_ylim(0, 102)
-        _plain(axes)
+        plain(axes)
     figure.axes[0].set_ylabel("requests (%)")
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
+    return titled(figure, title)
 
 
 def save_rate_sweep(sweep: RateSweep, path: Path, *, title: str) -> Path:

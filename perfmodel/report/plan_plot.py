@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -14,36 +13,24 @@ from perfmodel.estimate import Bound
 from perfmodel.plan.pareto import front
 from perfmodel.report.answer import bound_text
 from perfmodel.report.plan_view import PlanView
+from perfmodel.report.style import AMBER, BLUE, GREEN, INK, ORANGE, PINK, SKY, canvas, plain
 
 __all__ = ["cost_figure", "front_figure", "rivals_figure", "time_figure"]
 
-COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5195", "#8C6D31")
-_INK, _GREY, _LINE, _RED = "#1c2733", "#5b6b7b", "#e3e8ed", "#a33a1e"
+COLOURS: Final = (BLUE, ORANGE, GREEN, PINK, AMBER, SKY, "#7A5195", "#8C6D31")
+_RED = "#a33a1e"
 _OF_BOUND: Final = {
-    Bound.COMPUTE: "#0072B2",
-    Bound.WEIGHT_READ: "#D55E00",
-    Bound.KV_READ: "#E69F00",
+    Bound.COMPUTE: BLUE,
+    Bound.WEIGHT_READ: ORANGE,
+    Bound.KV_READ: AMBER,
     Bound.ACTIVATION_IO: "#8C6D31",
-    Bound.LAUNCH: "#CC79A7",
+    Bound.LAUNCH: PINK,
     Bound.HOST: "#7A5195",
-    Bound.LINK: "#009E73",
-    Bound.ISSUE: "#56B4E9",
+    Bound.LINK: GREEN,
+    Bound.ISSUE: SKY,
 }
 _MOST_BARS: Final = 14
-
-
-def _new(height: float) -> Figure:
-    figure = Figure(figsize=(10.4, height), facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _styled(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_GREY)
-    axes.tick_params(colors=_INK, labelsize=9)
-    axes.grid(visible=True, color=_LINE, lw=0.8)
-    axes.set_axisbelow(True)
+_WIDTH: Final = 10.4
 
 
 def _devices(view: PlanView) -> dict[str, str]:
@@ -62,7 +49,7 @@ def _log(axes: Axes, *, x: bool = True, y: bool = True) -> None:
 
 def front_figure(view: PlanView) -> Figure:
     """Return output tokens/s a user against tokens/s a device: the front of each device, and what was chosen."""
-    figure = _new(4.6)
+    figure = canvas(_WIDTH, 4.6)
     axes = figure.subplots()
     table, targets = view.plan.table, view.plan.targets
     hardware = np.array([one.family.hardware for one in view.plan.candidates])[table.candidate]
@@ -85,9 +72,9 @@ def front_figure(view: PlanView) -> Figure:
     for place, (i, label) in enumerate(zip(view.contest.order[:2], ("chosen", "runner-up"), strict=False)):
         row = view.finalists[i].row
         style = {"s": 190.0, "marker": "*"} if place == 0 else {"s": 80.0, "marker": "D"}
-        axes.scatter(user[row], device[row], color=_INK, zorder=5, label=label, **style)  # type: ignore[arg-type]
+        axes.scatter(user[row], device[row], color=INK, zorder=5, label=label, **style)  # type: ignore[arg-type]
     _log(axes)
-    _styled(axes)
+    plain(axes)
     axes.set_xlabel("output tokens/s that a user sees")
     axes.set_ylabel("output tokens/s of a device")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -99,7 +86,7 @@ def cost_figure(view: PlanView) -> Figure | None:
     table = view.plan.table
     if not np.any(np.isfinite(table.usd_per_million_tokens)):
         return None
-    figure = _new(4.2)
+    figure = canvas(_WIDTH, 4.2)
     axes = figure.subplots()
     hardware = np.array([one.family.hardware for one in view.plan.candidates])[table.candidate]
     e2e, cost = table.e2e_s, table.usd_per_million_tokens
@@ -110,9 +97,9 @@ def cost_figure(view: PlanView) -> Figure | None:
             axes.plot(e2e[rows], cost[rows], color=colour, marker="o", ms=3.2, lw=1.6, label=name)
     winner = view.contest.winner
     if winner is not None and np.isfinite(cost[winner.row]):
-        axes.scatter(e2e[winner.row], cost[winner.row], color=_INK, marker="*", s=190, zorder=5, label="chosen")
+        axes.scatter(e2e[winner.row], cost[winner.row], color=INK, marker="*", s=190, zorder=5, label="chosen")
     _log(axes)
-    _styled(axes)
+    plain(axes)
     axes.set_xlabel("mean end-to-end time of a request (s)")
     axes.set_ylabel("USD for a million output tokens")
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -132,7 +119,7 @@ def _labels(view: PlanView, places: list[int]) -> list[str]:
 def rivals_figure(view: PlanView) -> Figure:
     """Return TTFT and TPOT of the rivals with their bands, simulated percentiles, and the targets."""
     places = list(view.contest.order[:_MOST_BARS])
-    figure = _new(1.5 + 0.34 * len(places))
+    figure = canvas(_WIDTH, 1.5 + 0.34 * len(places))
     left, right = figure.subplots(1, 2, sharey=True)
     at = np.arange(len(places))
     p = view.plan.targets.percentile
@@ -150,7 +137,7 @@ def rivals_figure(view: PlanView) -> Figure:
             axes.axvline(target * scale, color=_RED, lw=1.2, ls="--", label="target")
         axes.set_xlabel(words)
         axes.set_xlim(left=0.0)
-        _styled(axes)
+        plain(axes)
     left.set_yticks(at, _labels(view, places))
     left.invert_yaxis()
     handles, names = max((a.get_legend_handles_labels() for a in (left, right)), key=lambda pair: len(pair[1]))
@@ -161,7 +148,7 @@ def rivals_figure(view: PlanView) -> Figure:
 def time_figure(view: PlanView) -> Figure:
     """Return where the time of a request goes, one bar for each rival."""
     places = list(view.contest.order[:_MOST_BARS])
-    figure = _new(1.5 + 0.32 * len(places))
+    figure = canvas(_WIDTH, 1.5 + 0.32 * len(places))
     axes = figure.subplots()
     at = np.arange(len(places))
     before = np.zeros(len(places))
@@ -174,6 +161,6 @@ def time_figure(view: PlanView) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
     axes.set_xlabel("share of the end-to-end time (%)")
-    _styled(axes)
+    plain(axes)
     figure.legend(loc="outside upper right", ncols=4, frameon=False, fontsize=8.5)
     return figure

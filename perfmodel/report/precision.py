@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.fit.drift import Crossing
-from perfmodel.report.picture import saved_picture
 from perfmodel.step.rotary import RotaryFallback
 from perfmodel.units import GB, time_text
 from perfmodel.validate.quality import QualityPoint
@@ -22,23 +20,17 @@ from perfmodel.work.precision import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 __all__ = [
     "crossing_rows",
     "drift_document",
-    "drift_figure",
     "drift_tables",
-    "quality_figure",
     "quality_rows",
     "quality_tables",
     "rounding_rows",
     "rounding_tables",
-    "save_figure",
 ]
-
-_BLUE, _RED, _GREY = "#1b4965", "#c8553d", "#8a9bb0"
 
 
 def rounding_rows(dtypes: Sequence[str], positions: Sequence[float]) -> list[dict[str, Any]]:
@@ -152,28 +144,6 @@ def drift_tables(
         )
 
 
-def drift_figure(found: Sequence[Crossing], threshold: float) -> Figure:
-    """Return a figure of the points, each law through them, and the threshold."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    data = found[0].result.data
-    x, y = data.x[0], data.y
-    ends = [c.depth_layers for c in found if math.isfinite(c.depth_layers) and c.depth_layers < 8 * x.max()]
-    depth = np.linspace(0.0, 1.1 * max([float(x.max()), *ends]), 200)
-    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
-    axes = figure.subplots()
-    for i, c in enumerate(found):
-        values = c.law.value((depth,), c.result.values.tolist())
-        axes.plot(depth, values, color=("#5b8c5a", "#8f6bb3", "#3d7ea6", "#d9a441")[i % 4], label=c.law.formula)
-    axes.plot(x, y, "o", color="#1c2430", zorder=4, label="stated")
-    axes.axhline(threshold, color=_RED, linewidth=1.0, linestyle="--", label=f"threshold {threshold:g}")
-    axes.set(xlabel="layer", ylabel="error", ylim=(0.0, 1.6 * max(threshold, float(y.max()))), xlim=(0.0, depth[-1]))
-    axes.legend(frameon=False, fontsize=8.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 def quality_rows(points: Sequence[QualityPoint]) -> list[dict[str, Any]]:
     """Return one flat row a point in base units."""
     return [
@@ -223,41 +193,3 @@ def quality_tables(points: Sequence[QualityPoint], *, load: str) -> Iterator[Ren
         )
     yield table
     yield Text("front: no other row is at least as good in score and speed")
-
-
-def quality_figure(points: Sequence[QualityPoint]) -> Figure:
-    """Return a figure of score against speed: the front as a line, bands of the speed, area by weight bytes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.subplots()
-    score = points[0].score
-    kept = sorted((p for p in points if p.on_front), key=lambda p: p.output_tokens_per_s.value)
-    axes.plot(
-        [p.output_tokens_per_s.value for p in kept], [p.score.value for p in kept], "-", color=_GREY, linewidth=1.2
-    )
-    largest = max(p.weight_bytes for p in points)
-    for p in points:
-        speed, colour = p.output_tokens_per_s, _BLUE if p.on_front else _RED
-        error = p.score.stderr if math.isfinite(p.score.stderr) else None
-        axes.errorbar(
-            [speed.value], [p.score.value],
-            xerr=[[speed.value - speed.low], [speed.high - speed.value]],
-            yerr=error, color=colour, linewidth=0.9, capsize=2.5, alpha=0.6,
-        )  # fmt: skip
-        axes.scatter([speed.value], [p.score.value], s=30 + 170 * p.weight_bytes / largest, color=colour, zorder=3)
-        label = f"{p.score.model}, {p.score.scheme}\n{p.weight_bytes / GB:.1f} GB"
-        axes.annotate(label, (speed.value, p.score.value), xytext=(7, 6), textcoords="offset points", fontsize=8)
-    axes.set_xlabel("predicted output tokens/s (bars: 80 % band; area: weight bytes)")
-    axes.set_ylabel(f"{score.op} ({'lower' if score.lower_is_better else 'higher'} is better)")
-    if score.lower_is_better:
-        axes.invert_yaxis()
-    axes.margins(x=0.25, y=0.2)
-    axes.grid(visible=True, linewidth=0.4, color="#e3e7ec")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def save_figure(figure: Figure, path: Path) -> Path:
-    """Return the path of the picture after it was written; raises SpecError where that cannot be done."""
-    return saved_picture(figure, path)

@@ -17,20 +17,20 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from perfmodel.errors import SpecError
 from perfmodel.report.label_board import LabelBoard
+from perfmodel.report.picture import saved_picture
 from perfmodel.report.roofline_levels import LEVEL_COLOUR, draw_level_key, draw_levels
+from perfmodel.report.style import BLUE, GREY, INK, ORANGE
 from perfmodel.step.roofline import OperatorPoint, Phase, Roofline
 from perfmodel.units import bandwidth_text, rate_text, time_text
 
-__all__ = ["SUFFIXES", "roofline_figure", "save_roofline"]
+__all__ = ["roofline_figure", "save_roofline"]
 
-SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 _PHASES: Final[tuple[Phase, Phase]] = ("prefill", "decode")
-_COLOUR: Final[dict[Phase, str]] = {"prefill": "#0072B2", "decode": "#D55E00"}
+_COLOUR: Final[dict[Phase, str]] = {"prefill": BLUE, "decode": ORANGE}
 _MARKER: Final[dict[Phase, str]] = {"prefill": "o", "decode": "s"}
-_INK, _GREY, _PALE = "#222222", "#666666", "#b8b8b8"
+_PALE = "#b8b8b8"
 _LEVEL_STYLE: Final = {"dram": ("-", 2.0), "l2": ("--", 1.2), "infinity_cache": ("--", 1.2), "on_chip": (":", 1.2)}
 _LEAST_SHARE: Final = 0.001
 """Operators below this share of their step stand in the table only."""
@@ -79,23 +79,7 @@ def save_roofline(data: Roofline, path: Path | str, *, n_labels: int = 6) -> Pat
 
     Raises SpecError for another suffix or a place that cannot be written to.
     """
-    target = Path(path)
-    suffix = target.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise SpecError(
-            f"a picture cannot be written as {target.name}",
-            got=f"suffix {suffix or 'none'}",
-            expected=f"one of {', '.join(SUFFIXES)}",
-        )
-    figure = roofline_figure(data, n_labels=n_labels)
-    undated: dict[str, dict[str, None]] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    try:
-        figure.savefig(target, format=suffix[1:], dpi=1.6 * _DPI, metadata=undated.get(suffix, {}))
-    except OSError as error:
-        raise SpecError(
-            f"the picture cannot be written to {target}", got=error.strerror or str(error), expected="a writable place"
-        ) from error
-    return target
+    return saved_picture(roofline_figure(data, n_labels=n_labels), Path(path))
 
 
 def _set_axes(axes: Axes, data: Roofline, shown: Sequence[OperatorPoint]) -> None:
@@ -110,15 +94,15 @@ def _set_axes(axes: Axes, data: Roofline, shown: Sequence[OperatorPoint]) -> Non
     axes.set_xlim(min([*intensities, 1.0]) / 3.0, max([*intensities, *ridges]) * 3.0)
     axes.set_ylim(lowest / 2.5, max(c.flop_per_s for c in data.ceilings) * 2.2)
     where = "the level" if any(p.levels for p in shown) else "main memory"
-    axes.set_xlabel(f"Arithmetic intensity, flop per byte of {where}", fontsize=10, color=_INK)
-    axes.set_ylabel("Arithmetic rate of one device", fontsize=10, color=_INK)
+    axes.set_xlabel(f"Arithmetic intensity, flop per byte of {where}", fontsize=10, color=INK)
+    axes.set_ylabel("Arithmetic rate of one device", fontsize=10, color=INK)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(10.0, numticks=20))
         axis.set_minor_locator(LogLocator(10.0, subs=tuple(range(2, 10)), numticks=200))
         axis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: rate_text(y)))
-    axes.tick_params(labelsize=9, colors=_INK)
+    axes.tick_params(labelsize=9, colors=INK)
     axes.set_axisbelow(True)
     axes.grid(visible=True, which="major", color="#e3e3e3", lw=0.7)
     axes.grid(visible=True, which="minor", color="#f3f3f3", lw=0.5)
@@ -138,7 +122,7 @@ def _draw_memories(board: LabelBoard, data: Roofline) -> None:
         start, end = max(low_x, low_y / rate), min(high_x, top / rate)
         if end > start:
             style, width = _LEVEL_STYLE[memory.level]
-            colour = _INK if memory.level == "dram" else _GREY
+            colour = INK if memory.level == "dram" else GREY
             if is_hierarchical:
                 colour = LEVEL_COLOUR[memory.level]
             axes.plot((start, end), (start * rate, end * rate), ls=style, lw=width, color=colour, zorder=2)
@@ -170,17 +154,17 @@ def _draw_ceilings(board: LabelBoard, data: Roofline) -> None:
     heights = _spread([board.pixels(right, rate)[1] for rate in groups], gap_px=14.0)
     for (rate, names), height in zip(groups.items(), heights, strict=True):
         is_used = any(not unused for unused, _ in names)
-        colour = _INK if is_used else _PALE
+        colour = INK if is_used else _PALE
         left = max(low_x, rate / fastest)
         axes.plot((left, right), (rate, rate), color=colour, lw=0.9, zorder=1)
         board.note_line((left, rate), (right, rate))
         if is_used:
-            axes.plot((min(rate / main, right), right), (rate, rate), color=_INK, lw=2.0, zorder=2)
+            axes.plot((min(rate / main, right), right), (rate, rate), color=INK, lw=2.0, zorder=2)
         own_y, y = board.share_of_axes(board.pixels(right, rate))[1], board.share_of_axes((0.0, height))[1]
         axes.plot((1.0, 1.012), (own_y, y), transform=axes.transAxes, color=colour, lw=0.8, clip_on=False)
         axes.text(
             1.016, y, f"{', '.join(name for _, name in sorted(names))} {rate_text(rate)}", transform=axes.transAxes,
-            va="center", fontsize=8.5, fontweight="bold" if is_used else "normal", color=_INK if is_used else _GREY,
+            va="center", fontsize=8.5, fontweight="bold" if is_used else "normal", color=INK if is_used else GREY,
         )  # fmt: skip
 
 
@@ -225,13 +209,13 @@ def _draw_ridges(board: LabelBoard, data: Roofline) -> None:
     ridges = [r for r in data.ridges if r.is_used and low < r.ridge_flop_per_byte < high]
     for r in ridges:
         at, is_main = (r.ridge_flop_per_byte, r.flop_per_s), r.level == "dram"
-        size, colour = (7.0, _INK) if is_main else (4.5, _GREY)
+        size, colour = (7.0, INK) if is_main else (4.5, GREY)
         board.axes.plot(at[:1], at[1:], marker="D", ms=size, mfc="white", mec=colour, mew=1.2, zorder=5)
         board.note_marker(at, size * 0.7 * _DPI / 72.0)
     for r in ridges:
         if r.level == "dram":
             text = f"ridge {r.ridge_flop_per_byte:.3g} flop/B"
-            board.place((r.ridge_flop_per_byte, r.flop_per_s), text, radius_px=7.0, colour=_INK, size=8.0)
+            board.place((r.ridge_flop_per_byte, r.flop_per_s), text, radius_px=7.0, colour=INK, size=8.0)
 
 
 def _numbers(data: Roofline, unnamed: Iterable[OperatorPoint]) -> dict[str, int]:
@@ -271,7 +255,7 @@ def _draw_table(figure: Figure, data: Roofline, numbers: dict[str, int]) -> None
         y -= _ROW_HEIGHT
         _write_row(axes, y, ("", f"{len(operators) - n_shown} more", *(_share_text(share) for share in rest)))
     y -= 1.4 * _ROW_HEIGHT
-    _write_row(axes, y, ("", "not under a roof", "", ""), colour=_GREY, style="italic")
+    _write_row(axes, y, ("", "not under a roof", "", ""), colour=GREY, style="italic")
     for name, shares in sorted(others.items(), key=lambda pair: -max(pair[1].values())):
         y -= _ROW_HEIGHT
         _write_row(axes, y, ("", name, *(_share_text(shares.get(p)) for p in _PHASES)))
@@ -297,11 +281,11 @@ def _write_row(
     cells: tuple[str, ...],
     *,
     weight: str = "normal",
-    colour: str = _INK,
+    colour: str = INK,
     style: Literal["normal", "italic"] = "normal",
 ) -> None:
     """Write a line of the table: number, name, share of prefill, share of decode."""
-    colours = (_GREY, colour, _COLOUR["prefill"], _COLOUR["decode"])
+    colours = (GREY, colour, _COLOUR["prefill"], _COLOUR["decode"])
     for x, cell, own in zip(_COLUMNS, cells, colours, strict=True):
         axes.text(
             x, y, cell if len(cell) < 30 else f"{cell[:27]}...", ha="right" if x > 0.5 else "left", va="top",
@@ -314,29 +298,29 @@ def _draw_key(axes: Axes) -> None:
     lines = (0.095, 0.068, 0.041, 0.014)
     for y, phase in zip(lines, _PHASES, strict=False):
         axes.scatter((0.03,), (y,), s=60, marker=_MARKER[phase], color=_COLOUR[phase], alpha=0.8)
-    axes.plot((0.03,), lines[2:3], marker="o", ms=3.2, mfc="white", mec=_GREY, mew=1.0)
-    axes.plot((0.03,), lines[3:], marker="D", ms=6, mfc="white", mec=_INK, mew=1.2)
+    axes.plot((0.03,), lines[2:3], marker="o", ms=3.2, mfc="white", mec=GREY, mew=1.0)
+    axes.plot((0.03,), lines[3:], marker="D", ms=6, mfc="white", mec=INK, mew=1.2)
     texts = ("prefill, predicted", "decode, predicted", "roof above it", "ridge of main memory (small: of a cache)")
     for y, text in zip(lines, texts, strict=True):
-        axes.text(0.085, y, text, va="center", fontsize=8.0, color=_INK)
+        axes.text(0.085, y, text, va="center", fontsize=8.0, color=INK)
     for x, share in ((0.62, 0.01), (0.74, 0.1), (0.9, 0.5)):
-        axes.scatter((x,), (0.08,), s=_area(share), marker="o", facecolors="none", edgecolors=_GREY, lw=0.8)
-        axes.text(x, 0.044, f"{share:.0%}", ha="center", va="center", fontsize=7.5, color=_GREY)
+        axes.scatter((x,), (0.08,), s=_area(share), marker="o", facecolors="none", edgecolors=GREY, lw=0.8)
+        axes.text(x, 0.044, f"{share:.0%}", ha="center", va="center", fontsize=7.5, color=GREY)
 
 
 def _draw_titles(figure: Figure, data: Roofline) -> None:
     """Write what the picture is of: model and device, then the deployment, then the two steps."""
     left = _PANEL[0]
-    figure.text(left, 0.957, f"{data.model} on {data.device}", fontsize=14, fontweight="bold", color=_INK)
+    figure.text(left, 0.957, f"{data.model} on {data.device}", fontsize=14, fontweight="bold", color=INK)
     weights = "unquantised" if data.scheme == "none" else data.scheme
     facts = (
         data.layout, f"{weights} weights", f"{data.dtype} activations", f"{data.kv_dtype} KV cache",
         f"batch {data.batch:g}", f"{data.input_tokens:g} tokens in, {data.output_tokens:g} out", data.runtime,
         f"calibration {data.calibration}",
     )  # fmt: skip
-    figure.text(left, 0.93, "  |  ".join(fact for fact in facts if fact), fontsize=9.5, color=_GREY)
+    figure.text(left, 0.93, "  |  ".join(fact for fact in facts if fact), fontsize=9.5, color=GREY)
     prefill, decode = (next(s for s in data.steps if s.phase == phase) for phase in _PHASES)
     rank = " on each data-parallel rank" if "DP" in data.layout else ""
     served = f"{decode.n_seqs:g} sequence{'' if decode.n_seqs == 1 else 's'}"
     steps = f"A prefill step reads {prefill.n_tokens:.6g} tokens, a decode step serves {served}{rank}."
-    figure.text(left, 0.907, steps, fontsize=9.5, color=_GREY)
+    figure.text(left, 0.907, steps, fontsize=9.5, color=GREY)

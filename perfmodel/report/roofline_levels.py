@@ -11,13 +11,14 @@ from typing import Final
 from matplotlib.axes import Axes
 
 from perfmodel.report.label_board import LabelBoard
+from perfmodel.report.style import GREEN, INK, PINK
 from perfmodel.step.ceilings import Level
 from perfmodel.step.roofline import OperatorPoint
 
 __all__ = ["LEVEL_COLOUR", "draw_level_key", "draw_levels"]
 
 LEVEL_COLOUR: Final[dict[Level, str]] = {
-    "dram": "#222222", "infinity_cache": "#CC79A7", "l2": "#009E73", "on_chip": "#CC79A7",
+    "dram": INK, "infinity_cache": PINK, "l2": GREEN, "on_chip": PINK,
 }  # fmt: skip
 """Of Okabe and Ito's palette, as the phases are."""
 _MARKER: Final[dict[Level, str]] = {"dram": "|", "infinity_cache": "v", "l2": "o", "on_chip": "D"}
@@ -56,4 +57,4 @@ def draw_level_key(axes: Axes) -> None:
             (0.66,), (y,), marker=_MARKER[level], ms=_SIZE[level], mfc="white", mec=LEVEL_COLOUR[level], mew=1.3,
             transform=axes.transAxes, clip_on=False,
         )  # fmt: skip
-        axes.text(0.675, y, words, transform=axes.transAxes, va="center", fontsize=8.0, color="#222222")
+        axes.text(0.675, y, words, transform=axes.transAxes, va="center", fontsize=8.0, color=INK)

@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from perfmodel.plan.sensitivity import OUTPUTS, outputs
 from perfmodel.report.picture import saved_picture
 from perfmodel.report.sensitivity import SensitivityView, knob_text
+from perfmodel.report.style import BLUE, INK, ORANGE, canvas, plain, titled
 
 __all__ = ["save_tornado", "tornado_figure"]
 
-_BLUE, _ORANGE, _INK, _LINE = "#0072B2", "#D55E00", "#1c2733", "#e3e8ed"
 _MOST_BARS: Final = 16
 _LEAST_SWING: Final = 1e-3
 
@@ -26,17 +25,16 @@ def tornado_figure(view: SensitivityView, *, title: str = "") -> Figure:
     scale = 1e3 if view.output in ("ttft_s", "tpot_s") and base < 1 else 1.0
     chosen = [e for e in view.effects if e.swing(view.output) > _LEAST_SWING]
     chosen = sorted(chosen, key=lambda effect: -effect.swing(view.output))[:_MOST_BARS]
-    figure = Figure(figsize=(10.4, 1.7 + 0.33 * max(len(chosen), 3)), facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(10.4, 1.7 + 0.33 * max(len(chosen), 3))
     axes = figure.subplots()
     percent = 100 * view.change_frac
     for place, effect in enumerate(chosen):
-        for side, colour in ((effect.low, _BLUE), (effect.high, _ORANGE)):
+        for side, colour in ((effect.low, BLUE), (effect.high, ORANGE)):
             end = float(np.atleast_1d(side[view.output])[0])
             axes.barh(place, (end - base) * scale, left=base * scale, color=colour, height=0.7)
-    for colour, label in ((_BLUE, f"figure {percent:g} % lower"), (_ORANGE, f"figure {percent:g} % higher")):
+    for colour, label in ((BLUE, f"figure {percent:g} % lower"), (ORANGE, f"figure {percent:g} % higher")):
         axes.barh(0, 0, left=base * scale, color=colour, label=label)
-    axes.axvline(base * scale, color=_INK, lw=1.0)
+    axes.axvline(base * scale, color=INK, lw=1.0)
     names = [
         f"{e.knob.name}  ({knob_text(e.knob, e.knob.value)})" if np.isfinite(e.knob.value) else e.knob.name
         for e in chosen
@@ -45,13 +43,9 @@ def tornado_figure(view: SensitivityView, *, title: str = "") -> Figure:
     axes.invert_yaxis()
     unit = " (ms)" if scale == 1e3 else " (s)" if view.output in ("ttft_s", "tpot_s", "e2e_s") else ""
     axes.set_xlabel(f"{OUTPUTS[view.output]}{unit}")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(visible=True, axis="x", color=_LINE, lw=0.8)
-    axes.set_axisbelow(True)
+    plain(axes, grid="x")
     figure.legend(loc="outside lower right", ncols=2, frameon=False, fontsize=9)
-    if title:
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10.5)
-    return figure
+    return titled(figure, title) if title else figure
 
 
 def save_tornado(view: SensitivityView, path: Path, *, title: str) -> Path:

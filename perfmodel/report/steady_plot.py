@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from perfmodel.report.answer import setup_text
 from perfmodel.report.picture import saved_picture
+from perfmodel.report.style import BLUE, GREEN, GREY, ORANGE, canvas, plain, titled
 from perfmodel.serving.steady_case import SteadyCase
 
 if TYPE_CHECKING:
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["save_steady", "steady_figure"]
 
-_BLUE, _ORANGE, _GREEN = "#0072B2", "#D55E00", "#009E73"
 _PANELS: Final = (
-    ("ttft_s", "TTFT (ms)", 1e3, _BLUE),
-    ("tpot_s", "TPOT (ms)", 1e3, _ORANGE),
-    ("output_tokens_per_s", "output tokens/s", 1.0, _GREEN),
+    ("ttft_s", "TTFT (ms)", 1e3, BLUE),
+    ("tpot_s", "TPOT (ms)", 1e3, ORANGE),
+    ("output_tokens_per_s", "output tokens/s", 1.0, GREEN),
 )
 _WIDE: Final = 30.0
 """Beyond this range of times a logarithmic axis shows them all."""
@@ -31,8 +30,7 @@ _WIDE: Final = 30.0
 
 def steady_figure(found: SteadyCase, load: NDArray[np.float64], *, is_open: bool) -> Figure:
     """Return the picture: bands of 80 % shaded, loads beyond the KV cache or not stable marked."""
-    figure = Figure(figsize=(12.0, 4.4), dpi=100.0, facecolor="white", layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(12.0, 4.4)
     order = np.argsort(load)
     bands = found.figures()
     panels: tuple[Axes, ...] = tuple(figure.subplots(1, len(_PANELS)))
@@ -51,12 +49,10 @@ def steady_figure(found: SteadyCase, load: NDArray[np.float64], *, is_open: bool
         if np.min(load) > 0 and np.max(load) / np.min(load) >= 8:
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(visible=True, color="#e6e6e6", lw=0.6)
+        plain(axes)
     work = found.case.workload
     title = f"{setup_text(found.case)}; {work.input_tokens:g} in, {work.output_tokens:g} out, steady state"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-    return figure
+    return titled(figure, title)
 
 
 def _marked(
@@ -70,7 +66,7 @@ def _marked(
     limited = np.broadcast_to(np.asarray(found.one.kv_limited) > 0, load.shape)[order]
     if limited.any():
         axes.plot(
-            load[order][limited], value[limited], "o", ms=9, mfc="none", mec="#666666", label="KV cache full: simulate"
+            load[order][limited], value[limited], "o", ms=9, mfc="none", mec=GREY, label="KV cache full: simulate"
         )
         axes.legend(frameon=False, fontsize=9, loc="upper left")
     unstable = np.broadcast_to(np.asarray(found.one.stable) == 0, load.shape)[order]

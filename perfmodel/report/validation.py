@@ -101,10 +101,10 @@ def validation_figure(found: Predictions, by: str = "kind") -> Figure:
 
     The two clouds hold the metric of most rows (times, as a rule), the spread by group holds every row.
     """
-    from matplotlib.figure import Figure
+    from perfmodel.report.style import canvas, plain, titled
 
     use = np.flatnonzero(np.isfinite(found.error))
-    figure = Figure(figsize=(11.0, 7.6), layout="constrained")
+    figure = canvas(11.0, 7.6)
     grid = figure.add_gridspec(2, 2, height_ratios=(1.15, 1.0))
     parity, spread = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
     residual = figure.add_subplot(grid[1, :])
@@ -121,14 +121,11 @@ def validation_figure(found: Predictions, by: str = "kind") -> Figure:
         draw(axes, measured[same], predicted[same], labels[same], drawn)
         axes.set_xlabel(f"measured {metric}")
     for axes in (parity, spread, residual):
-        axes.grid(visible=True, linewidth=0.4, color="#dcdcdc")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain(axes)
     median = float(np.median(np.abs(predicted / measured - 1.0))) if len(use) else math.nan
     inside = float(np.mean(found.covered[use])) if len(use) else math.nan
     title = f"{len(use)} measured rows, median error {_percent(median)}, {_percent(inside)} inside their 80 % band"
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-    return figure
+    return titled(figure, title)
 
 
 def _parity(
