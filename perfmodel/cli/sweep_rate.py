@@ -10,7 +10,9 @@ import typer
 
 from perfmodel.cli.estimate import remedy_schemes
 from perfmodel.cli.flags import Csv, Json
+from perfmodel.cli.groups import taking
 from perfmodel.cli.options import asking
+from perfmodel.cli.serving_flags import SERVING
 from perfmodel.cli.simulate import objectives
 from perfmodel.cli.values import number, numbers, whole
 from perfmodel.errors import SpecError
@@ -18,6 +20,7 @@ from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.picture import checked_picture
 from perfmodel.report.rate_sweep import rate_sweep_document, rate_sweep_rows, rate_sweep_tables
 from perfmodel.serving.deployment import serving_case
+from perfmodel.serving.options import ServingOptions
 from perfmodel.serving.rate_sweep import rate_sweep
 from perfmodel.serving.traffic import Traffic
 from perfmodel.specs.catalogue import Catalogue
@@ -31,10 +34,12 @@ _MOST_RATE = 1e6
 
 
 @asking
+@taking(serving=SERVING)
 def sweep_rate(
     *,
     question: Question,
     catalogue: Catalogue,
+    serving: ServingOptions,
     rates: Annotated[
         str | None,
         typer.Option(
@@ -99,12 +104,12 @@ def sweep_rate(
         length_spread_frac=spread,
         seed=drawn_from,
     ).trace()
-    serving = serving_case(case, trace, policy=policy, schemes=remedy_schemes(catalogue))
+    ready = serving_case(case, trace, policy=policy, options=serving, schemes=remedy_schemes(catalogue))
     with progress("simulate", n * (len(stated) or n_points)) as advance:
         sweep = rate_sweep(
             trace,
-            serving.setup,
-            serving.clock,
+            ready.setup,
+            ready.clock,
             rates_per_s=stated,
             n_points=n_points,
             slo=slo,
@@ -117,8 +122,8 @@ def sweep_rate(
 
         save_rate_sweep(sweep, plot, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}")
     if as_json:
-        print(json_text(rate_sweep_document(serving, sweep)))
+        print(json_text(rate_sweep_document(ready, sweep)))
     elif as_csv:
         print(csv_text(rate_sweep_rows(sweep)), end="")
     else:
-        shown(*rate_sweep_tables(serving, sweep, what=what))
+        shown(*rate_sweep_tables(ready, sweep, what=what))

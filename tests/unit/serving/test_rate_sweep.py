@@ -129,3 +129,9 @@ def test_flags_that_cannot_be_used(run_cli: Run, flags: tuple[str, ...], words: 
     ran = run_cli("sweep-rate", *FLAGS[:6], *flags)
     assert ran.code == 2
     assert words in ran.err
+
+
+def test_replicas_of_a_sweep_are_those_that_the_flags_ask_for(run_cli: Run) -> None:
+    one = answer(run_cli, "sweep-rate", *FLAGS)
+    split = answer(run_cli, "sweep-rate", *FLAGS, "--prefill-replicas", "2", "--decode-replicas", "1")
+    assert split["capacity_requests_per_s"] > 1.3 * one["capacity_requests_per_s"]
