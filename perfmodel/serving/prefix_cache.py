@@ -73,7 +73,9 @@ class Prefixes:
         if self.hashes:
             ids, per = self.hashes[request], self.hash_tokens
             n = min(n_blocks, len(ids) * per // block_tokens)
-            names = [3 * (ids[((i + 1) * block_tokens - 1) // per] * _PLACES + i) for i in range(n)]
+            # Names are not negative, whatever numbers a trace has: negative keys of a pool have no name.
+            whole = [2 * h if h >= 0 else -2 * h - 1 for h in ids]
+            names = [3 * (whole[((i + 1) * block_tokens - 1) // per] * _PLACES + i) for i in range(n)]
         elif self.group[request] >= 0:
             n = min(n_blocks, int(self.group_tokens[request]) // block_tokens)
             start = 3 * int(self.group[request]) * _PLACES + 1

@@ -106,6 +106,11 @@ def test_names_stand_for_all_that_came_before() -> None:
     assert not set(names[0][2:]) & set(names[1])
     assert not set(names[0]) & set(names[2])
     assert len({name for request in names for name in request}) == 4 * 4 - 2
+    signed = Prefixes.none(3)
+    signed = Prefixes(signed.group, signed.group_tokens, signed.conversation, hashes=[(-4,), (4,), (3,)], hash_tokens=8)
+    firsts = [signed.names(request, 1, block_tokens=8)[0] for request in range(3)]
+    assert len(set(firsts)) == 3
+    assert min(firsts) >= 0
 
 
 def test_prefixes_of_some_of_the_requests() -> None:
