@@ -29,7 +29,7 @@ Path = tuple[str | int, ...]
 _STEP: Final = 1e-3
 """Relative half-width of a central difference: truncation errs by its square, rounding by 1e-13 over it."""
 _UNIT_WIDTH: Final = 64
-"""Widths of a model move by multiples of this on each rank, so that every cut stays whole."""
+"""Widths of a model move by this on each rank for their elasticity: a tile, so that padding does not show."""
 _SKIPPED: Final = ("labels", "contradictions", "price", "notes", "ai_core")
 
 
@@ -162,11 +162,14 @@ def _calibration_knobs(case: Case, used: frozenset[str]) -> Iterator[Knob]:
                 yield Knob(f"calibration.{key}.{short}", "calibration", float(value), turned)
 
 
-def _whole(name: str, value: int, unit: int, put: Callable[[Case, int], Case]) -> Knob:
+def _whole(name: str, value: int, step: int, put: Callable[[Case, int], Case], *, unit: int = 1) -> Knob:
+    """Return a knob of a whole number that moves by multiples of `unit`, and by `step` for its elasticity."""
+
     def turned(scene: Scene, factor: float) -> Scene:
         return replace(scene, case=put(scene.case, max(unit, round(value * factor / unit) * unit)))
 
-    return Knob(name, "model", float(value), turned, ((value - unit) / value, (value + unit) / value), is_whole=True)
+    step = min(step, value - unit) if value > unit else unit
+    return Knob(name, "model", float(value), turned, ((value - step) / value, (value + step) / value), is_whole=True)
 
 
 def _model_knobs(case: Case) -> Iterator[Knob]:
@@ -199,12 +202,13 @@ def _model_knobs(case: Case) -> Iterator[Knob]:
 
     if layout.pp == 1:
         yield _whole("model.n_layers", model.n_layers, 1, layers)
-    unit = _UNIT_WIDTH * layout.tp * layout.dp
+    ranks = layout.tp * layout.dp
     yield _whole(
         "model.vocab_size",
         model.vocab_size,
-        unit,
+        _UNIT_WIDTH * ranks,
         lambda case, n: _with_model(case, case.setup.model.model_copy(update={"vocab_size": n})),
+        unit=ranks,
     )
     for name, part, kind in (
         ("d_ff", "ffn", DenseFfn),
@@ -215,8 +219,9 @@ def _model_knobs(case: Case) -> Iterator[Knob]:
         parts: list[Any] = [getattr(layer, part) for layer in model.layers]
         held = next((p for p in parts if isinstance(p, kind)), None)
         if held is not None:
-            step = 1 if name == "top_k" else 8 if name == "d_head" else unit
-            yield _whole(f"model.{name}", int(getattr(held, name)), step, width(name, part, kind))
+            step = 1 if name == "top_k" else 8 if name == "d_head" else _UNIT_WIDTH * ranks
+            unit = ranks if name in ("d_ff", "d_expert") else 1
+            yield _whole(f"model.{name}", int(getattr(held, name)), step, width(name, part, kind), unit=unit)
 
 
 def _workload_knobs(scene: Scene) -> Iterator[Knob]:

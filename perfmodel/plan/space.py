@@ -195,6 +195,19 @@ def _longest(catalogue: Catalogue, family: Family, demand: Demand) -> int:
     return int(longest if limit is None else max(min(longest, limit), demand.length_tokens))
 
 
+def _checked_context(model: Model, space: Space, demand: Demand) -> None:
+    """Raise SpecError where a request is longer than the context, unless a longer limit is stated."""
+    limit = space.max_model_len or model.max_position_tokens
+    if limit is not None and demand.length_tokens > limit:
+        raise SpecError(
+            "the demand cannot be served",
+            where="context",
+            got=f"{demand.length_tokens:g} tokens (input + output)",
+            expected=f"at most {limit}, {'as stated' if space.max_model_len else 'the longest of the model'}",
+            cure="Shorten the requests, or give --max-model-len if the model allows it.",
+        )
+
+
 def _case(catalogue: Catalogue, space: Space, demand: Demand, family: Family, cut: Cut, budget: int | None) -> Case:
     stated = Deployment(
         tp=cut.tp,
@@ -263,6 +276,7 @@ def candidates(catalogue: Catalogue, space: Space, demand: Demand, targets: Targ
     A combination of names that can never be (an unknown runtime, a scheme the device lacks) raises SpecError.
     """
     for family, hardware, model in families(catalogue, space):
+        _checked_context(model, space, demand)
         most = targets.devices_of(hardware.device.name)
         for cut in cuts(model, space, most):
             try:

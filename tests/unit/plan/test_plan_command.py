@@ -110,3 +110,22 @@ def test_one_token_has_no_time_per_token(run_cli: Run) -> None:
     found = answer(run_cli, *asked, "--tp", "1", "--ttft", "1s")
     assert not [key for key in found["rivals"][0] if key.startswith("tpot_s")]
     assert " - " in run_cli(*asked, "--tp", "1", "--ttft", "1s").out
+
+
+def test_requests_beyond_the_context_are_refused(run_cli: Run) -> None:
+    asked = (
+        "plan",
+        "qwen3-8b",
+        "--isl",
+        "40000",
+        "--osl",
+        "10000",
+        "--concurrent-users",
+        "1",
+        "--hardware",
+        "h200-sxm",
+    )
+    ran = run_cli(*asked)
+    assert ran.code == 2
+    assert "at most 40960" in ran.err
+    assert run_cli(*asked, "--max-model-len", "60000", "--tp", "1", "--no-simulation").code == 0
