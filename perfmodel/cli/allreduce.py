@@ -14,6 +14,7 @@ from perfmodel.report.answer import explanation, explanation_document, setup_doc
 from perfmodel.report.head_groups import grouping_document, grouping_rows_flat, grouping_tables
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
+from perfmodel.step.fitting import unfit_remarks
 from perfmodel.step.head_groups import best_grouping, grouping_rows
 from perfmodel.step.question import Case, Question, case_of
 from perfmodel.work.head_groups import Split
@@ -74,7 +75,8 @@ def allreduce(
     cut = cast(Split, choice("--split", split, _SPLITS))
     rows = grouping_rows(case.engine, (one,), groups, split=cut, unit_bytes=unit, overlap=not no_overlap)
     count = float(one.n_tokens)
-    notes = [*case.assumed, f"shares of {unit:g} bytes" if unit else "no alignment: the device file states no line"]
+    notes = [*case.assumed, *unfit_remarks(case)]
+    notes += [f"shares of {unit:g} bytes" if unit else "no alignment: the device file states no line"]
     notes.append(
         "messages wait for the projection" if no_overlap else "a message is sent while the next group is computed"
     )

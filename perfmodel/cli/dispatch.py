@@ -10,10 +10,12 @@ from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.scheduling import TileFlag, tile_of
 from perfmodel.cli.values import byte_count, wholes
+from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.specs.figures import SizeFigure, TimeFigure
 from perfmodel.step.dispatch import dispatch_rows, workspace_growth_frac
+from perfmodel.step.fitting import unfit_remarks
 from perfmodel.step.question import Question, case_of
 from perfmodel.units import bytes_text, quantity
 
@@ -58,10 +60,13 @@ def dispatch(
     for name, flag, text in (("page", "--page-size", page), ("reach", "--tlb-reach", reach)):
         if text is not None:
             changes[name] = SizeFigure(value=byte_count(flag, text), source=flag)
+    if page is not None and changes["page"].value < 1.0:
+        raise SpecError("a flag cannot be used", where="--page-size", got=repr(page), expected="at least a byte")
     if walk is not None:
         changes["walk"] = TimeFigure(value=quantity(walk, "seconds"), source="--page-walk")
     pages = pages.model_copy(update=changes)
-    found = dispatch_rows(case, cut, pages, [float(n) for n in wholes("--batches", batches, high=_MOST_BATCH)])
+    asked = [float(n) for n in wholes("--batches", batches, high=_MOST_BATCH)]
+    found = dispatch_rows(case, cut, pages, asked)
     largest = {phase: max(float(d.stream_bytes) for d in found if d.phase == phase) for phase in ("prefill", "decode")}
     growth = float(workspace_growth_frac(largest["prefill"], largest["decode"]))
     from perfmodel.report.scheduling import dispatch_parts
@@ -78,6 +83,7 @@ def dispatch(
     }
     assumed = [
         *case.assumed,
+        *unfit_remarks(case, batch=max(asked) * case.n_replicas),
         *_assumed_figures(pages),
         f"kernels cut into {cut.n_rows:g} x {cut.n_columns:g} outputs a core",
     ]

@@ -10,6 +10,7 @@ from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.phase import PhaseFlag, phase_of
 from perfmodel.cli.values import whole
+from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.step.fusion import Fusion, chain_size, fusions, tokens_for_time, total_time
@@ -49,6 +50,8 @@ def fusion(
     perfmodel fusion qwen3-8b a100-80gb-sxm --phase decode --batch 64 --isl 4096 --csv
     ```
     """
+    if match is not None and tokens is not None:
+        raise SpecError("two sizes of the step are asked for", got="--tokens and --match", expected="one of them")
     case = case_of(catalogue, question)
     work, asked_phase, asked = case.workload, phase_of(phase), whole("--tokens", tokens)
     n_seqs = work.batch

@@ -119,7 +119,7 @@ def hierarchy_matmul(
         lines = pair_text(extra["stated"], fits=float(shape.footprint_bytes) <= model.tiles.cache_bytes)
     title = f"{rows:g} x {columns:g} x {depth:g} in {dtype} on {_title(model)}, {'warm' if warm else 'cold'}"
     assumed = ["assumed: activations are quantised on the fly, one launch more"] if is_quantised else []
-    notes = [*lines, order_text(model.tiles), *_remarks(model), *assumed]
+    notes = [*lines, order_text(model.tiles), *_remarks(model, float(shape.footprint_bytes)), *assumed]
     _printed(found, title, notes, float(shape.footprint_bytes), extra, as_json=as_json, as_csv=as_csv)
 
 
@@ -147,7 +147,7 @@ def hierarchy_stream(
     work = Work("stream", "attention/decode", "fp16", kv_bytes=n_bytes)
     found = model.stream(work, is_warm=warm)
     title = f"{size} on {_title(model)}, {'warm' if warm else 'cold'}"
-    _printed(found, title, _remarks(model), n_bytes, {}, as_json=as_json, as_csv=as_csv)
+    _printed(found, title, _remarks(model, n_bytes), n_bytes, {}, as_json=as_json, as_csv=as_csv)
 
 
 @hierarchy_app.command("gather")
@@ -179,7 +179,7 @@ def hierarchy_gather(
     model = _hierarchy(device, calibration, catalog)
     found = model.gather(n_rows=n_rows, row_bytes=width, n_accesses=n_accesses, skew=exponent, is_warm=not cold)
     title = f"{n_accesses:.4g} of {n_rows:.4g} rows of {width:g} bytes on {_title(model)}, skew {exponent:g}"
-    _printed(found, title, _remarks(model), n_accesses * width, {}, as_json=as_json, as_csv=as_csv)
+    _printed(found, title, _remarks(model, n_rows * width), n_accesses * width, {}, as_json=as_json, as_csv=as_csv)
 
 
 @hierarchy_app.command("curve")
@@ -269,9 +269,7 @@ def _cut(model: Hierarchy, order: str | None, tile: str | None, l2: str | None) 
     from perfmodel.validate.hierarchy import in_order
 
     tiles = model.tiles
-    if order == "columns":
-        tiles = replace(tiles, axis="m", group_tiles=0, zigzag=False)
-    elif order is not None:
+    if order is not None:
         tiles = in_order(tiles, order)
     if tile is not None:
         parts = tile.lower().split("x")
@@ -286,13 +284,19 @@ def _title(model: Hierarchy) -> str:
     return model.prices.device.device.title
 
 
-def _remarks(model: Hierarchy) -> list[str]:
-    """Return what is assumed: the class of cores, and what is not known of the device."""
+def _remarks(model: Hierarchy, n_bytes: float) -> list[str]:
+    """Return what is assumed: the class of cores, what is not known of the device, and room for all operands."""
+    from perfmodel.units import bytes_text
+
     remarks = [f"tiles, order and L2 shares of {model.core.name} (hardware/cores/{model.core.name}.yaml)"]
     if model.l2_bytes_per_s == 0.0:
         remarks.append("assumed: the L2 is no faster than main memory, since its bandwidth is not stated")
     if model.tiles.cache_bytes == 0.0:
         remarks.append("assumed: nothing stays in a cache, since no L2 is stated")
+    memory = model.prices.device.device.level("dram")
+    if memory is not None and memory.capacity is not None and n_bytes > memory.capacity.value:
+        room = bytes_text(memory.capacity.value)
+        remarks.append(f"priced as if it fitted: {bytes_text(n_bytes)} do not fit into {room} of main memory")
     return remarks
 
 

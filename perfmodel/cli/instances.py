@@ -54,8 +54,11 @@ def instances(
         typer.Option("--image-pixels", help="Pixels of the JPEG that media units decode for each sample.", metavar="N"),
     ] = "0",
     instance_gib: Annotated[
-        str, typer.Option("--instance-gib", help="Memory of one instance of a network of fixed work, GiB.", metavar="X")
-    ] = "1",
+        str | None,
+        typer.Option(
+            "--instance-gib", help="Memory of one instance of a network of fixed work, GiB; 1 without it.", metavar="X"
+        ),
+    ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print the tree of the best number's cycle.")] = False,
     plot: Annotated[Path | None, typer.Option("--plot", help="Picture of throughput and speed.")] = None,
     as_json: Json = False,
@@ -83,12 +86,14 @@ def instances(
     if fixed is not None:
         if of != "cycle_s":
             raise SpecError("samples have no tokens", where="--latency-of", got=latency_of, expected="e2e")
-        size = number("--instance-gib", instance_gib, low=0, high=1e6) * GIB
+        size = number("--instance-gib", "1" if instance_gib is None else instance_gib, low=0, high=1e6) * GIB
         rows, title, head, notes = _fixed(catalogue, question, fixed, n_most, kind, pixels, size)
         items, warnings = "samples", []
     else:
         if pixels:
             raise SpecError("a language model has no images to decode", where="--image-pixels", got=n_pixels)
+        if instance_gib is not None:
+            raise SpecError("the memory of a language model is computed", where="--instance-gib", got=instance_gib)
         case = case_of(catalogue, replace(question, batch=question.batch or question.deployment.max_concurrency))
         rows = instance_rows(case, n_most, sharing=kind)
         title = f"{setup_text(case)}; each instance a batch of {case.workload.batch:g}; {sharing}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -80,33 +82,43 @@ def issue(
         raise SpecError("there is nothing to run", expected="a PROGRAM or --ipc before,after")
     if as_csv and program is None:
         raise SpecError("there is no table to print", got="--csv", expected="a PROGRAM, or --json")
+    load = {
+        name: int(number(f"--{name}", text, low=1, high=1e7))
+        for name, text in (("batch", batch), ("isl", isl), ("osl", osl))
+    }
     document: dict[str, object] = {}
+    table: list[dict[str, Any]] = []
+    texts: list[Callable[[], None]] = []  # shown at the end, so that a fault leaves no half of an answer
     if program is not None:
-        document = _run(
-            hardware, program, dtype, elements, iterations, forwarding, width, latency, catalog, as_csv=as_csv,
-            is_shown=not as_json,
-        )  # fmt: skip
+        document, table, text = _run(
+            hardware, program, dtype, elements, iterations, forwarding, width, latency, catalog
+        )
+        texts.append(text)
     if ipc is not None:
-        document["change"] = _change(ipc, issue_share, longer, is_shown=not (as_json or as_csv))
+        document["change"], text = _change(ipc, issue_share, longer)
+        texts.append(text)
     if ipc is not None and model is not None:
-        load = {
-            name: int(number(f"--{name}", text, low=1, high=1e7))
-            for name, text in (("batch", batch), ("isl", isl), ("osl", osl))
-        }
-        document["times"] = _times(hardware, model, ipc, load, catalog, is_shown=not (as_json or as_csv))
-    if as_json:
-        from perfmodel.report.output import json_text
+        document["times"], text = _times(hardware, model, ipc, load, catalog)
+        texts.append(text)
+    from perfmodel.report.output import csv_text, json_text
 
+    if as_json:
         print(json_text(document))
+    elif as_csv:
+        print(csv_text(table), end="")
+    else:
+        for show in texts:
+            show()
 
 
 def _run(
     hardware: str, program: str, dtype: str, elements: str, iterations: str, forwarding: bool, width: str | None,
-    latency: list[str] | None, catalog: list[Path] | None, *, as_csv: bool, is_shown: bool,
-) -> dict[str, object]:  # fmt: skip
+    latency: list[str] | None, catalog: list[Path] | None,
+) -> tuple[dict[str, object], list[dict[str, Any]], Callable[[], None]]:  # fmt: skip
+    """Return the run as a document, its rows, and what shows it."""
     from perfmodel.cost.issue import machine_of, pipeline_run, program_of
     from perfmodel.report.issue import pipeline_document, pipeline_rows, pipeline_tables
-    from perfmodel.report.output import csv_text, shown
+    from perfmodel.report.output import shown
 
     catalogue = catalogue_of(catalog)
     device = catalogue.hardware(hardware).device
@@ -123,18 +135,15 @@ def _run(
     run = pipeline_run(calls, machine, n_iterations=n_iterations)
     clock_hz = device.boost_clock.value if device.boost_clock is not None else None
     named = f"{core.title}, {dtype}, {'with' if forwarding else 'no'} forwarding, at most {machine.width} a cycle"
-    if as_csv:
-        print(csv_text(pipeline_rows(run)), end="")
-    elif is_shown:
-        shown(*pipeline_tables(run, core=named, clock_hz=clock_hz))
-    return pipeline_document(run, core=core.name, clock_hz=clock_hz)
+    show = partial(shown, *pipeline_tables(run, core=named, clock_hz=clock_hz))
+    return pipeline_document(run, core=core.name, clock_hz=clock_hz), pipeline_rows(run), show
 
 
 def _text(program: str) -> str:
     """Return the program itself, or what stands in the file of that name."""
     from perfmodel.specs.files import read_text
 
-    is_name = not any(sign in program for sign in " ;,\n")
+    is_name = program and not any(sign in program for sign in " ;,\n")
     return read_text(Path(program)) if is_name else program
 
 
@@ -159,7 +168,8 @@ def _ipc(text: str) -> tuple[float, float]:
     return before, after
 
 
-def _change(ipc: str, issue_share: str, longer: str | None, *, is_shown: bool) -> dict[str, float | None]:
+def _change(ipc: str, issue_share: str, longer: str | None) -> tuple[dict[str, float | None], Callable[[], None]]:
+    """Return what a change of IPC does to a time, and what shows it."""
     from perfmodel.report.issue import change_document, change_text
 
     before, after = _ipc(ipc)
@@ -169,15 +179,13 @@ def _change(ipc: str, issue_share: str, longer: str | None, *, is_shown: bool) -
         bound_share=number("--issue-share", issue_share, low=1e-9, high=1),
         longer_frac=None if longer is None else number("--longer", longer, low=-1, high=1e6),
     )
-    if is_shown:
-        print("\n".join(change_text(change)))
-    return change
+    return change, partial(print, "\n".join(change_text(change)))
 
 
 def _times(
-    hardware: str, model: str, ipc: str, load: dict[str, int], catalog: list[Path] | None, *, is_shown: bool
-) -> dict[str, dict[str, float]]:
-    """Return what the change does at most to TTFT and TPOT of a model: all work of the cores stretches."""
+    hardware: str, model: str, ipc: str, load: dict[str, int], catalog: list[Path] | None
+) -> tuple[dict[str, dict[str, float]], Callable[[], None]]:
+    """Return what the change does at most to TTFT and TPOT, as all work of cores stretches, and what shows it."""
     from perfmodel.api import estimate
     from perfmodel.report.issue import stretched_documents, stretched_text
 
@@ -186,6 +194,4 @@ def _times(
     found = stretched_documents(
         {"ttft": answer.request.ttft, "tpot": answer.request.tpot}, before_ipc=before, after_ipc=after
     )
-    if is_shown:
-        print("\n".join(stretched_text(found)))
-    return found
+    return found, partial(print, "\n".join(stretched_text(found)))

@@ -73,6 +73,8 @@ def layout(
     from perfmodel.report.output import csv_text, json_text, shown
 
     one_format(as_json=as_json, as_csv=as_csv)
+    if (model is None) == (not layouts):
+        raise SpecError("nothing is asked for, or two things", expected="LAYOUT with --size, or --model")
     if device is None and line is None:
         raise SpecError("no cache line is known", expected="--on DEVICE or --line BYTES")
     catalogue = catalogue_of(catalog)
@@ -119,12 +121,16 @@ def _reads(
     from perfmodel.errors import SpecError
     from perfmodel.work.layouts import LayoutRead, layout_reads
 
-    if (model is None) == (not layouts):
-        raise SpecError("nothing is asked for, or two things", expected="LAYOUT with --size, or --model")
     if model is not None:
         return layout_reads(catalogue.model(model).model, n_seqs=1, n_tokens=n_tokens)
     sizes, wanted = _numbers("--size", size), _numbers("--read", read)
     taken = ", ".join(f"{n} of {axis}" for axis, n in wanted.items()) or "all"
+    named = dict.fromkeys(axis.strip() for layout in layouts for axis in layout.strip(" []").split(","))
+    unused = [axis for axis in sizes if axis not in named]
+    if unused:
+        raise SpecError(
+            "an axis stands in no layout", where="--size", got=", ".join(unused), expected=f"some of {', '.join(named)}"
+        )
     return [LayoutRead(taken, layout, sizes, wanted) for layout in layouts]
 
 

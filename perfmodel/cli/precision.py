@@ -93,8 +93,13 @@ def precision_drift(
     found = crossings(layers, errors, limit)
     case = case_of(catalogue, question)
     engine, work = case.engine, case.workload
+    deepest, n_layers = max(layers), engine.setup.model.n_layers
+    if deepest > n_layers:
+        raise SpecError(
+            "a layer is not there", where="--points", got=f"layer {deepest:g}", expected=f"at most {n_layers} layers"
+        )
     first = min(crossing.depth_layers for crossing in found)
-    from_layer = int(min(max(first, 0.0), engine.setup.model.n_layers))
+    from_layer = int(min(max(first, 0.0), n_layers))
     prefill = (prefill_slice(work.batch, work.input_tokens, n_steps=1.0),)
     decode = (
         decode_pass(engine, batch=work.batch, input_tokens=work.input_tokens, output_tokens=work.output_tokens)[0],

@@ -69,14 +69,6 @@ def profile(
         prices = gap_prices(catalogue_of(catalog), device, calibration=calibration, runtime=runtime)
     found = read_profile(files, form)
     answer = profile_answer(found, prices=prices, what_ifs=asked, handover_s=handover_s or None)
-    from perfmodel.report.output import csv_text, json_text, shown
-
-    if as_json:
-        print(json_text(profile_document(answer)))
-    elif as_csv:
-        print(csv_text(share_rows(answer)), end="")
-    else:
-        shown(*profile_parts(answer, n_rows=n_rows))
     if plot is not None:
         from perfmodel.report.heat_map import save_heat_map
 
@@ -86,3 +78,11 @@ def profile(
         from perfmodel.report.profile_page import profile_html
 
         print(f"wrote {written(page, profile_html(answer, n_rows=n_rows))}", file=sys.stderr)
+    from perfmodel.report.output import csv_text, json_text, shown
+
+    if as_json:
+        print(json_text(profile_document(answer)))
+    elif as_csv:
+        print(csv_text(share_rows(answer)), end="")
+    else:
+        shown(*profile_parts(answer, n_rows=n_rows))

@@ -9,6 +9,7 @@ from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.report.output import csv_text, json_text, shown
 from perfmodel.specs.catalogue import Catalogue
+from perfmodel.step.fitting import unfit_remarks
 from perfmodel.step.question import Question, case_of
 from perfmodel.step.recompute import break_even_flop_per_byte, break_even_tokens, kv_ways
 
@@ -40,7 +41,7 @@ def recompute(*, question: Question, catalogue: Catalogue, as_json: Json = False
         names = [way.name for way in ways if way.paid == paid]
         for first, second in pairwise(names):
             breaks[f"{first} / {second}"] = break_even_tokens(seconds_of(first), seconds_of(second), most_tokens=most)
-    device = case.setup.devices[0]
+    device, assumed = case.setup.devices[0], [*case.assumed, *unfit_remarks(case)]
     needed = break_even_flop_per_byte(ways)
     ridge = device.peak_flop_per_s(case.setup.dtype) / device.dram_bytes_per_s
     from perfmodel.report.fusion import way_document, way_parts, way_rows
@@ -54,7 +55,7 @@ def recompute(*, question: Question, catalogue: Catalogue, as_json: Json = False
         "ridge_flop_per_byte": ridge,
     }
     if as_json:
-        print(json_text({**way_document(ways, breaks, facts), "assumed": list(case.assumed)}))
+        print(json_text({**way_document(ways, breaks, facts), "assumed": assumed}))
     elif as_csv:
         print(csv_text(way_rows(ways)), end="")
     else:
@@ -64,4 +65,4 @@ def recompute(*, question: Question, catalogue: Catalogue, as_json: Json = False
             if needed is None
             else f"Projecting pays on a device of more than {needed:,.0f} flop a byte; this one does {ridge:,.0f}."
         )
-        shown(*way_parts(ways, breaks, heading=heading, remarks=(remark,), assumed=case.assumed))
+        shown(*way_parts(ways, breaks, heading=heading, remarks=(remark,), assumed=assumed))

@@ -35,7 +35,7 @@ def streams(
     decode_cores: Annotated[
         str, typer.Option("--decode-cores", help="Share of the cores for decode in a partition.")
     ] = "0.5",
-    seed: Annotated[int, typer.Option("--seed", help="Of the random arrivals.")] = 0,
+    seed: Annotated[str, typer.Option("--seed", help="Seed of the random arrivals.", metavar="N")] = "0",
     tile: TileFlag = None,
     as_json: Json = False,
     as_csv: Csv = False,
@@ -56,6 +56,7 @@ def streams(
     per_s = None if prefill_rate is None else number("--prefill-rate", prefill_rate, low=0.0, high=_MOST_RATE)
     seconds = number("--duration", duration, low=0.001, high=3600.0)
     share = number("--decode-cores", decode_cores, low=0.01, high=0.99)
+    drawn_from = int(number("--seed", seed, low=0, high=2**53))
     with progress("streams", len(get_args(Policy))) as advance:
         found = stream_case(
             case,
@@ -63,7 +64,7 @@ def streams(
             prefills_per_s=per_s,
             duration_s=seconds,
             decode_core_share=share,
-            seed=seed,
+            seed=drawn_from,
             on_policy_done=advance,
         )
     from perfmodel.report.scheduling import stream_parts, stream_row
@@ -80,7 +81,7 @@ def streams(
         "one_stream_step_s": found.one_stream_step_s,
         "stream_priorities": family.stream_priorities.value,
         "duration_s": seconds,
-        "seed": seed,
+        "seed": drawn_from,
     }
     assumed = [*case.assumed, *found.assumed]
     if as_json:

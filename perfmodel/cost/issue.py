@@ -177,6 +177,9 @@ def machine_of(
         raise SpecError(
             f"no pipes are known of {core.title}", where=core.name, cure="Name a device whose core file states them."
         )
+    dtypes = sorted({i.dtype for i in core.instructions if i.dtype})
+    if dtypes and dtype not in dtypes:
+        raise UnknownNameError.of("dtype", dtype, dtypes, f"There are {', '.join(dtypes)}.")
     given = dict(latency_cycles or {})
     timings = {}
     for op in dict.fromkeys(i.op for i in core.instructions):
@@ -188,7 +191,7 @@ def machine_of(
         rate = own.cycles_per_element.value if own.cycles_per_element is not None else 0.0
         timings[op] = Timing(own.pipe, latency, min(forwarded, latency), rate)
     if given:
-        raise UnknownNameError.of("instruction", next(iter(given)), list(timings), "")
+        raise UnknownNameError.of("instruction", next(iter(given)), list(timings), f"There are {', '.join(timings)}.")
     asked = width if width is not None else round(core.issue_width.value) if core.issue_width else 1
     if asked < 1 or any(timing.latency_cycles < 0 for timing in timings.values()):
         raise SpecError(

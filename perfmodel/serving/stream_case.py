@@ -9,8 +9,10 @@ from typing import Final, get_args
 import numpy as np
 
 from perfmodel.cost.streams import Policy, fifo_cycle_s
+from perfmodel.errors import InfeasibleError
 from perfmodel.serving.streams import StreamRun, arrival_times, stream_run
 from perfmodel.step.dispatch import tasks
+from perfmodel.step.fitting import unfit_reason
 from perfmodel.step.question import Case
 from perfmodel.step.request import decode_slice, prefill_slice
 from perfmodel.work.tiling import Tile
@@ -66,8 +68,15 @@ def stream_case(
     """Return the batch of a case decoding without end beside prompts that come at random, under each policy.
 
     Each prompt is `input_tokens` long and read in one step on the first stage. Without a rate, prompts come half as
-    often as one stream could read them.
+    often as one stream could read them. Raises InfeasibleError where memory does not hold the batch.
     """
+    lacks = unfit_reason(case)
+    if lacks:
+        raise InfeasibleError(
+            "the batch cannot decode, for memory does not hold it",
+            got=lacks,
+            cure="Take a smaller batch, shorter requests or more devices; `perfmodel memory` shows what fits.",
+        )
     engine, work = case.engine, case.workload
     step = decode_slice(work.batch, work.input_tokens, work.output_tokens)
     decode = tasks(engine, (step,), tile)

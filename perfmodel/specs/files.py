@@ -6,6 +6,7 @@ A file's faults are reported all at once, each with its line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -91,7 +92,8 @@ def checked(cls: type[S], data: Mapping[str, Any], name: str, *, text: str | Non
     except ValidationError as error:
         lines = _line_numbers(text) if text is not None else {}
         faults = [_fault(entry, lines) for entry in error.errors(include_url=False)]
-        raise SpecError(f"{name} is no valid {cls.__name__.lower()} description", faults=faults) from error
+        what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
+        raise SpecError(f"{name} is no valid {what} description", faults=faults) from error
 
 
 def _fault(entry: Mapping[str, Any], lines: Mapping[tuple[str, ...], int]) -> Fault:

@@ -29,13 +29,13 @@ from perfmodel.specs.calibration import CalibratedDevice
 from perfmodel.specs.device import Device, MemoryLevel
 from perfmodel.specs.model import FixedWork
 from perfmodel.specs.setup import Setup
+from perfmodel.step.fitting import fit_of
 from perfmodel.step.question import Case
 from perfmodel.step.request import RequestEstimate, request_estimate
 from perfmodel.step.step import Engine
 from perfmodel.units import bytes_text
 from perfmodel.work.kernel import Work
 from perfmodel.work.memory import memory_plan
-from perfmodel.work.memory_search import concurrency_at
 from perfmodel.work.memory_types import MemoryCase, MemoryPlan
 
 __all__ = ["InstanceRow", "best_instances", "fixed_work_demand", "fixed_work_rows", "instance_rows"]
@@ -200,7 +200,7 @@ def instance_rows(case: Case, n_most: int, *, sharing: Sharing = "interleaved") 
         n_groups=n_groups,
         items_per_cycle=work.batch * work.output_tokens,
         sharing=sharing,
-        fits=lambda n: _fits(_share_of_memory(case.memory, n), length, work.batch),
+        fits=lambda n: fit_of(_share_of_memory(case.memory, n), length, work.batch),
         parts=parts,
     )
 
@@ -216,15 +216,6 @@ def _with_cache_of(setup: Setup, n_instances: int) -> Setup:
 
     devices = tuple(d.model_copy(update={"memory": tuple(cut(level) for level in d.memory)}) for d in setup.devices)
     return setup if n_instances == 1 else replace(setup, devices=devices)
-
-
-def _fits(plan: MemoryPlan, length: int, batch: float) -> tuple[bool, str]:
-    if not plan.starts:
-        return False, plan.reason
-    held = float(int(concurrency_at(plan, length))) * plan.n_pools
-    if held < batch:
-        return False, f"KV for {held:g} of {batch:g} sequences"
-    return True, ""
 
 
 def fixed_work_demand(

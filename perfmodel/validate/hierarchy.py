@@ -89,13 +89,16 @@ def hit_rates(table: Table, catalogue: Catalogue) -> list[HitRate]:
 
 
 def in_order(tiles: Tiles, words: str) -> Tiles:
-    """Return the tiles in the order that a table names: `rows`, or `group-5` with an optional `-zigzag`."""
+    """Return the tiles in the order that a table names: `rows`, `columns`, or `group-5` with an optional `-zigzag`."""
     name, _, rest = words.partition("-")
     if name == "rows" or not name:
         return replace(tiles, axis="n", group_tiles=0, zigzag=False) if name else tiles
+    if words == "columns":
+        return replace(tiles, axis="m", group_tiles=0, zigzag=False)
     count, _, zigzag = rest.partition("-")
     if name != "group" or not count.isdigit() or zigzag not in ("", "zigzag"):
-        raise SpecError("an order of tiles cannot be read", got=repr(words), expected="rows, group-N, group-N-zigzag")
+        expected = "rows, columns, group-N, group-N-zigzag"
+        raise SpecError("an order of tiles cannot be read", got=repr(words), expected=expected)
     return replace(tiles, axis="n", group_tiles=int(count), zigzag=bool(zigzag))
 
 

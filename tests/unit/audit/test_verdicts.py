@@ -237,3 +237,19 @@ def test_every_kind_of_check_is_documented_and_used() -> None:
     assert {kind for kind in kinds if f"`{kind}`" not in page} == set()
     used = shipped_claims().read_text(encoding="utf-8") + template_text()
     assert {kind for kind in kinds if f"kind: {kind}" not in used} == set()
+
+
+@pytest.mark.parametrize(
+    ("points", "largest"),
+    [
+        ((0, 4), "largest error 50 % of a point"),  # 2 x gives 2 and 6: 6 / 4 - 1, the point at 0 has no share
+        ((0, 0), "all points are 0"),
+        ((2, 8), "largest error 25 % of a point"),  # 2 and 6: 1 - 6 / 8
+        ((2e300, 8e300), "largest error 100 % of a point"),  # their squares are beyond all numbers
+    ],
+)
+def test_a_fitted_point_may_be_zero_or_huge(catalogue: Catalogue, points: tuple[float, float], largest: str) -> None:
+    check = {"kind": "formula_fit", "formula": "2 * x", "x_name": "x", "x": [1, 3], "y": ["a", "b"], "parameters": {}}
+    found = only(catalogue, check, a=points[0], b=points[1])
+    assert found.verdict is ITSELF
+    assert largest in found.working

@@ -51,9 +51,10 @@ class FormulaFit(Check):
         y = np.array([point.value for point in points])
         given = {name: desk.given(ref) for name, ref in self.parameters.items()}
         found = formula_value(self.formula, {**given, self.x_name: x})
-        spread = float(((y - y.mean()) ** 2).sum())
-        own = 1.0 - float(((y - found) ** 2).sum()) / spread if spread > 0 else math.nan
-        worst = float(np.max(np.abs(found / y - 1.0)))
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of huge figures; what is not finite does not hold
+            spread = float(((y - y.mean()) ** 2).sum())
+            own = 1.0 - float(((y - found) ** 2).sum()) / spread if spread > 0 else math.nan
+        off = np.abs(found - y)[y != 0.0] / np.abs(y[y != 0.0])
         claimed = desk.value(self.r_squared) if self.r_squared else math.nan
         slack = 0.5 * desk.printed(self.r_squared).resolution if self.r_squared else 0.1
         holds = bool(np.isfinite(own)) and own >= (claimed if self.r_squared else 1.0) - slack
@@ -70,7 +71,7 @@ class FormulaFit(Check):
             high=1.0,
             working=(
                 f"{self.formula} with {', '.join(f'{name} = {value:g}' for name, value in given.items())}",
-                f"largest error {100 * worst:.0f} % of a point",
+                f"largest error {100 * float(np.max(off)):.0f} % of a point" if off.size else "all points are 0",
                 *_rivals(x, y, self.law_of),
             ),
         )
