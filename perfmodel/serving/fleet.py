@@ -47,6 +47,7 @@ class Fleet:
         self._routers, self._fresh_batch, self._apart, self._sharing = routers, fresh_batch, apart, sharing
         self._failures = sorted(failures, key=lambda one: (one.at_ns, one.replica))
         self._n_ranks = n_ranks
+        self._answers: dict[int, int] = {}
         self._answers_matter = not trace.is_open
         self._replicas: list[Replica] = []
         self._link_free = [0] * (apart.n_prefill if apart else 0)
@@ -109,8 +110,16 @@ class Fleet:
         if not (self._answers_matter or self._apart):
             one.advance(event_ns)
             return
-        others_ns = min((other.next_ns() for other in self._replicas if other is not one), default=NEVER)
-        one.advance(min(event_ns, others_ns + 1), once=True)
+        others = (self._answers_from_ns(other) for other in self._replicas if other is not one)
+        one.advance(min(event_ns, *others, NEVER), once=True)
+        self._answers.pop(one.index, None)
+
+    def _answers_from_ns(self, one: Replica) -> int:
+        """Return when a replica may answer at the earliest, remembered until it goes on or gets something."""
+        found = self._answers.get(one.index)
+        if found is None:
+            found = self._answers[one.index] = one.answers_from_ns()
+        return found
 
     def _step_ranks(self, group: int, start_ns: int) -> None:
         """Let the ranks of a group take one step together, as long as the longest of them."""
@@ -160,6 +169,7 @@ class Fleet:
         if has_cache:
             target.batch.elsewhere[request] = Elsewhere(self._inputs[request], 1, 0)
         target.inbox.due.append((at_ns, request))
+        self._answers.pop(target.index, None)
 
     def _refusal(self, request: int) -> str | None:
         """Return why no replica can serve a request: said at once, not when a replica comes to it."""
@@ -188,6 +198,7 @@ class Fleet:
         """Empty a replica; its requests go back to the front, or are lost."""
         one, records = self._replicas[failure.replica], self._records
         at_ns = max(failure.at_ns, one.now_ns)
+        self._answers.pop(one.index, None)
         held = one.fail(self._fresh_batch(failure.replica), at_ns=at_ns, back_ns=failure.back_ns)
         for request, n_emitted in held.items():
             self.lost_tokens += max(0, n_emitted - 1)

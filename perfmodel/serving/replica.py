@@ -133,6 +133,24 @@ class Replica:
             if once:
                 return
 
+    def answers_from_ns(self) -> int:
+        """Return when the next request can be done at the earliest, as long as nothing is sent here.
+
+        Where all decode and blocks suffice that is known to the nanosecond; else one step may be enough.
+        """
+        batch, decoding = self.batch, self.batch.decoding
+        n_seqs, starts_ns = decoding.n_seqs, self.next_ns()
+        if not n_seqs or n_seqs < batch.n_running or batch.queue or self.inbox.due or not decoding.is_even:
+            return starts_ns + 1 if starts_ns < NEVER else NEVER
+        left = batch.pool.free - decoding.need(after=0, n_tokens=decoding.tokens_of(1))
+        if left < 0:
+            return starts_ns + 1
+        n_most = decoding.steps_with(left, decoding.steps_to_event())
+        _, time_ns = self.clock.decode_run(
+            n_seqs, decoding.context + n_seqs, n_most=n_most, until_ns=NEVER, per_step=decoding.tokens_of(1)
+        )
+        return starts_ns + time_ns
+
     def begin(self, at_ns: int) -> int:
         """Plan the one step that starts at a time; return how long it takes alone, 0 where there is nothing to do."""
         self._wait(at_ns)
