@@ -18,7 +18,7 @@ from perfmodel.validate.serve_sim import both_answers, runs_to_simulate
 CATALOGUE = Catalogue((builtin_home(),))
 REACHED = {"tpot_s": (0.12, 0.34), "ttft_s": (0.31, 0.62)}
 """Median and P90 of the error on models that a fit has not seen, with some room; docs/serving.md has the figures."""
-OWN = {"tpot_s": (0.09, 0.29), "ttft_s": (0.19, 0.49)}
+OWN = {"tpot_s": (0.06, 0.22), "ttft_s": (0.14, 0.34)}
 """The same where only a concurrency was left out of rows of one model on one device."""
 
 
@@ -61,9 +61,11 @@ def test_models_left_out(metric: str) -> None:
 
 @pytest.mark.parametrize("metric", OWN)
 def test_a_concurrency_left_out(metric: str) -> None:
-    error = np.abs(own_error(table(), CATALOGUE, metric))
+    rows = table()
+    rows = rows.selected(np.isin(rows["model"], ("llama-3.1-70b", "gpt-oss-120b")))  # the whole table takes a minute
+    error = np.abs(own_error(rows, CATALOGUE, metric))
     error = error[np.isfinite(error)]
-    assert len(error) > 1300
+    assert len(error) > 400
     assert np.median(error) <= OWN[metric][0]
     assert np.percentile(error, 90) <= OWN[metric][1]
 
