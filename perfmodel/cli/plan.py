@@ -88,6 +88,9 @@ def plan(
     percentile: Annotated[
         str, typer.Option("--percentile", help="Share of requests that must meet them: 50, 90, 95, 99.", metavar="N")
     ] = "95",
+    confidence: Annotated[
+        str, typer.Option("--confidence", help="Least probability that they are met, e.g. 0.9.", metavar="X")
+    ] = "0",
     hardware: Annotated[
         str,
         typer.Option(
@@ -174,6 +177,7 @@ def plan(
         max_devices=int(number("--max-devices", max_devices, low=1, high=1e6)),
         budget_usd_per_hour=None if budget is None else usd_per_hour(budget, where="--budget"),
         available=to_be_had,
+        confidence_frac=number("--confidence", confidence, low=0.0, high=0.999),
     )
     space = Space(
         models=words(model),

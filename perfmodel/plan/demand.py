@@ -112,6 +112,8 @@ class Targets:
     max_devices: int = 64
     budget_usd_per_hour: float | None = None
     available: Mapping[str, int] = field(default_factory=dict)
+    confidence_frac: float = 0.0
+    """Probability that the latencies are kept, given the bands; 0 asks for none."""
 
     def __post_init__(self) -> None:
         faults = []
@@ -123,6 +125,8 @@ class Targets:
             faults.append(Fault("percentile", str(self.percentile), f"one of {', '.join(map(str, PERCENTILES))}"))
         if self.max_devices < 1:
             faults.append(Fault("devices", str(self.max_devices), "at least 1"))
+        if not 0 <= self.confidence_frac < 1:
+            faults.append(Fault("confidence", f"{self.confidence_frac:g}", "from 0 to below 1"))
         faults += [Fault(f"available {n}", str(c), "0 or more") for n, c in self.available.items() if c < 0]
         if faults:
             raise SpecError("the targets cannot be used", faults=faults)

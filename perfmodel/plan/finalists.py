@@ -39,6 +39,8 @@ _ROUNDS: Final = 12
 _WARM_FRAC: Final = 0.1
 _MOST_TRIES: Final = 8
 """Rows of one family that are simulated before it counts as missing the targets."""
+_MOST_WEIGHED: Final = 60
+"""Rows of one family that are looked at for a confidence."""
 _MOST_SIMULATIONS: Final = 40
 _MOST_DEVICES: Final = 6
 """Devices of which the best family is simulated, whatever its place."""
@@ -198,14 +200,22 @@ def finalist_of(plan: Plan, row: int, simulation: Simulated | None = None) -> Fi
 
 
 def _tried(plan: Plan, rival: Rival) -> Iterator[int]:
-    """Yield rows of a rival worth simulating, best first: one for each layout and number of replicas."""
+    """Yield rows of a rival worth simulating, best first: one for each layout and number of replicas.
+
+    Where a confidence is asked for, those whose means alone do not reach it are passed over.
+    """
+    wanted = plan.targets.confidence_frac
     seen: set[tuple[int, float]] = set()
+    n_yielded = 0
     for row in rival.rows.tolist():
         key = (int(plan.table.candidate[row]), float(plan.table.n_replicas[row]))
-        if key not in seen:
-            seen.add(key)
+        if key in seen:
+            continue
+        seen.add(key)
+        if not wanted or finalist_of(plan, row).likelihood.both >= wanted:
+            n_yielded += 1
             yield row
-        if len(seen) >= _MOST_TRIES:
+        if n_yielded >= _MOST_TRIES or len(seen) >= _MOST_WEIGHED:
             return
 
 
@@ -228,16 +238,15 @@ def contested(
         table: tuple[Floats, Floats] = (plan.table.n_devices, plan.table.e2e_s)
         return float(ranking.score[row]), float(table[0][row]), float(table[1][row])
 
-    def settle(i: int) -> None:
+    def settle(i: int, *, simulated_too: bool) -> None:
         nonlocal n_run
-        missed = ""
+        missed = f"the targets are met with less than {100 * plan.targets.confidence_frac:g} %"
         for row in _tried(plan, ranking.rivals[i]):
-            if not simulate or n_run >= _MOST_SIMULATIONS:
+            if not simulated_too or n_run >= _MOST_SIMULATIONS:
                 finalists[i] = finalist_of(plan, row)
                 return
-            candidate = plan.candidates[plan.table.candidate[row]]
             found, _ = simulated_replica(
-                candidate,
+                plan.candidates[plan.table.candidate[row]],
                 plan.demand,
                 n_replicas=int(plan.table.n_replicas[row]),
                 e2e_s=float(plan.table.e2e_s[row]),
@@ -247,19 +256,29 @@ def contested(
             if told is not None:
                 told(1)
             missed = found.misses(plan.targets)
-            if not missed:
-                finalists[i] = finalist_of(plan, row, found)
+            if missed:
+                missed = f"in the simulation {missed}"
+                continue
+            one = finalist_of(plan, row, found)
+            if one.likelihood.both >= plan.targets.confidence_frac:
+                finalists[i] = one
                 return
-        lost[i] = f"in the simulation {missed}"
+            missed = f"the targets are met with {100 * one.likelihood.both:.0f} % only"
+        lost[i] = missed
 
     for i in _best_of_each_device(ranking, feasible):
-        settle(i)
+        settle(i, simulated_too=simulate)
     while True:
         order = sorted((i for i in feasible if i not in lost), key=score)
         open_places = [i for i in order[:_N_SHOWN] if i not in finalists]
-        if not open_places:
+        if open_places:
+            settle(open_places[0], simulated_too=simulate)
+            continue
+        weighed = [i for i in order if i not in finalists] if plan.targets.confidence_frac else []
+        if not weighed:
             return Contest(ranking, finalists, lost, tuple(order), n_run)
-        settle(open_places[0])
+        for i in weighed:
+            settle(i, simulated_too=False)
 
 
 def _best_of_each_device(ranking: Ranked, feasible: list[int]) -> list[int]:

@@ -45,7 +45,7 @@ def not_feasible(contest: Contest) -> InfeasibleError:
             for i, text in list(contest.lost.items())[:3]
         ]
         cure = (
-            "The mean meets the targets, the percentile does not: more devices, a looser target or a lower percentile."
+            "Means meet the targets, percentile or confidence do not: more devices, a looser target, or less of either."
         )
         return InfeasibleError(problem, faults=[*faults, *_split(ranking), Fault(cure=cure)])
     faults = [_nearest(ranking), *_conflicts(plan, over), *_split(ranking), *_remedies(plan, over)]

@@ -139,6 +139,7 @@ def plan_document(view: PlanView) -> dict[str, Any]:
             "max_devices": targets.max_devices,
             "budget_usd_per_hour": targets.budget_usd_per_hour,
             "available": dict(targets.available),
+            "confidence_frac": targets.confidence_frac,
         },
         "objective": contest.ranked.objective,
         "n_configurations": len(plan.table),

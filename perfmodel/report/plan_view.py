@@ -177,6 +177,8 @@ def target_text(view: PlanView) -> str:
         if value is not None
     ]
     parts = [f"p{t.percentile} of {' and '.join(parts)}"] if parts else ["no latency target"]
+    if t.confidence_frac:
+        parts.append(f"met by at least {100 * t.confidence_frac:g} %")
     parts.append(f"at most {t.max_devices} devices")
     if t.budget_usd_per_hour is not None:
         parts.append(f"at most {t.budget_usd_per_hour:g} USD/h")

@@ -96,3 +96,21 @@ def test_where_no_number_of_replicas_is_sure_it_is_said(catalogue: Catalogue) ->
     assert winner is not None
     hopeless = replace(plan, targets=replace(TARGETS, tpot_s=0.005))
     assert sure_replicas(hopeless, winner, 0.9) is None
+
+
+def test_a_confidence_takes_more_devices_and_is_kept(catalogue: Catalogue) -> None:
+    plan = small_plan(catalogue, USERS, replace(TARGETS, tpot_s=0.03))
+    easy = contested(ranked(plan, "devices"))
+    wanted = replace(plan, targets=replace(plan.targets, confidence_frac=0.95))
+    sure = contested(ranked(wanted, "devices"))
+    assert easy.winner is not None
+    assert sure.winner is not None
+    assert easy.winner.likelihood.both < 0.95 <= sure.winner.likelihood.both
+    assert sure.winner.n_devices > easy.winner.n_devices
+    assert all(sure.finalists[i].likelihood.both >= 0.95 for i in sure.order)
+    tight = float(plan.table.tpot_s.min()) * 1.001
+    hopeless = contested(
+        ranked(replace(plan, targets=replace(plan.targets, tpot_s=tight, confidence_frac=0.99)), "devices")
+    )
+    assert not hopeless.order
+    assert any("less than 99 %" in text for text in hopeless.lost.values())
