@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from keyword import kwlist
 from typing import Final
@@ -118,6 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     only = (asked,) if asked in known and "_PERFMODEL_COMPLETE" not in os.environ else known
     try:
         code = _started(only)(args=_canonical(words), standalone_mode=False, prog_name="perfmodel")
+        if sys.stdout is not None:  # closed by the caller
+            sys.stdout.flush()
     except PerfmodelError as error:
         print(f"perfmodel: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -125,9 +128,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("perfmodel: interrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
+        sys.exit(0)
+    except SystemExit as stop:
+        if not isinstance(stop.__context__, BrokenPipeError):
+            raise
+        _drop_stdout()  # rich and typer leave with 1 where a reader has gone; 1 would be a no
         sys.exit(0)
     except OSError as error:
+        if error.filename is None:
+            _drop_stdout()  # what is left to write cannot be written either
         place = f"{error.filename}: " if error.filename else ""
         print(f"perfmodel: {place}{error.strerror or error}", file=sys.stderr)
         sys.exit(2)
@@ -137,6 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _tell_usage(error, asked if asked in known else "")
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_stdout() -> None:
+    """Send to nowhere what stdout still holds, so that the end of the process does not complain about it."""
+    with suppress(OSError):  # where stdout is no file, as under another program, nothing is left to complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _canonical(words: Sequence[str]) -> list[str]:
