@@ -216,7 +216,7 @@ def _table(view: PlanView) -> Table:
     priced = any(price.value_usd_per_hour is not None for price in view.plan.prices.values())
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    table.add_column("hardware, runtime", min_width=13, max_width=18)
+    table.add_column("hardware, runtime", min_width=13, max_width=18, overflow="fold")
     table.add_column("weights, KV", min_width=9)
     table.add_column("replicas", min_width=8)
     columns = ["dev.", f"TTFT\np{p}", f"TPOT\np{p}", "tok/s\nuser", "tok/s\ndevice"]

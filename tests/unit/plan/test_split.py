@@ -85,6 +85,23 @@ def test_a_confirmed_split_keeps_the_percentiles(catalogue: Catalogue) -> None:
     assert found.n_devices == (found.n_prefill + found.n_decode) * found.candidate.cut.n_devices
 
 
+def test_a_split_that_misses_gives_way_to_one_with_a_shorter_mean(catalogue: Catalogue) -> None:
+    """A target between mean and percentile of the first choice: the confirmed split waits less than that one."""
+    ranking = ranking_of(catalogue, USERS)
+    every = splits(ranking)
+    first = best_split(every, TARGETS, 1.3)
+    assert first is not None
+    p95 = simulated_split(first, USERS).percentiles["ttft_s"][95]
+    assert p95 > first.ttft_s
+    tight = replace(TARGETS, ttft_s=0.5 * (first.ttft_s + p95))
+    narrow = replace(ranking, plan=replace(ranking.plan, targets=tight))
+    found = confirmed_split(narrow, every)
+    assert found is not None
+    assert found.ttft_s < first.ttft_s
+    assert found.simulated is not None
+    assert found.simulated.percentiles["ttft_s"][95] <= 0.5 * (first.ttft_s + p95)
+
+
 def test_the_best_keeps_every_target(catalogue: Catalogue) -> None:
     ranking = ranking_of(catalogue, RATE)
     every = splits(ranking)
