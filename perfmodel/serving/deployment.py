@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from perfmodel.cost.host import first_token_time
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.clock import TableClock
@@ -19,6 +20,7 @@ from perfmodel.serving.step_table import EngineTimes, step_table
 from perfmodel.specs.quantization import Scheme
 from perfmodel.step.answer import checked_memory
 from perfmodel.step.question import Case
+from perfmodel.units import time_text
 from perfmodel.work.memory_types import MemoryPlan
 
 __all__ = ["ServingCase", "policy_of_plan", "serving_case"]
@@ -73,6 +75,12 @@ def serving_case(
     if policy is None:
         policy = policy_of_plan(case, plan)
         assumed.append(f"scheduling {policy} (as {case.setup.runtime.name} does)")
+    outside = first_token_time(case.setup.runtime, n_in_flight=1.0)
+    if outside is not None:
+        assumed.append(
+            f"time begins when the engine has a request: about {time_text(float(outside.value))} of way in and out "
+            "(host_first_token) are not in it; `perfmodel steady` counts them"
+        )
     n_ranks = plan.n_pools if options.separate_ranks else 1
     limits = _limits(case, plan if n_ranks == 1 else replace(plan, n_pools=1), assumed)
     if n_ranks > 1:
