@@ -26,7 +26,7 @@ imports: $(VENV)/.ready
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.ready
-	$(BIN)/pytest --cov --cov-report=term:skip-covered -q
+	$(BIN)/pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered -q
 
 notebooks: $(VENV)/.ready
 	$(BIN)/python tests/run_notebooks.py
