@@ -33,8 +33,11 @@ def fusion(
     >>> found.before.n_launches, found.after.n_launches, 1.0 < found.time_ratio < found.time_ratio_limit
     (3, 1, True)
     """
+    from perfmodel.errors import SpecError
     from perfmodel.step.fusion import chain_size, fusions
 
+    if phase not in ("prefill", "decode"):
+        raise SpecError("a step is of another phase", got=repr(phase), expected="prefill or decode")
     size = chain_size(phase=phase, n_seqs=case.workload.batch, input_tokens=case.workload.input_tokens)
     return fusions(case.engine, size, phase=phase, names=tuple(chains))
 

@@ -9,7 +9,7 @@ from typing import Final, get_args
 import numpy as np
 
 from perfmodel.cost.streams import Policy, fifo_cycle_s
-from perfmodel.errors import InfeasibleError
+from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.serving.streams import StreamRun, arrival_times, stream_run
 from perfmodel.step.dispatch import tasks
 from perfmodel.step.fitting import unfit_reason
@@ -68,8 +68,11 @@ def stream_case(
     """Return the batch of a case decoding without end beside prompts that come at random, under each policy.
 
     Each prompt is `input_tokens` long and read in one step on the first stage. Without a rate, prompts come half as
-    often as one stream could read them. Raises InfeasibleError where memory does not hold the batch.
+    often as one stream could read them. Raises InfeasibleError where memory does not hold the batch, SpecError
+    for a seed that is no whole number from 0 on.
     """
+    if not isinstance(seed, int) or seed < 0:
+        raise SpecError("a seed cannot be used", got=repr(seed), expected="a whole number from 0 on")
     lacks = unfit_reason(case)
     if lacks:
         raise InfeasibleError(

@@ -51,7 +51,16 @@ class StreamRun:
 
 
 def arrival_times(rng: np.random.Generator, *, arrivals_per_s: float, duration_s: float) -> Floats:
-    """Return Poisson arrivals over a duration."""
+    """Return Poisson arrivals over a duration; raises SpecError for a rate below 0 or a duration that is not above it.
+
+    Both are finite.
+    """
+    if not (0.0 <= arrivals_per_s < inf and 0.0 < duration_s < inf):
+        raise SpecError(
+            "prompts cannot arrive like that",
+            got=f"{arrivals_per_s:g} a second for {duration_s:g} s",
+            expected="a finite rate of at least 0 and a finite duration above 0",
+        )
     n = rng.poisson(arrivals_per_s * duration_s)
     return np.sort(rng.uniform(0.0, duration_s, n))
 

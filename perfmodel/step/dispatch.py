@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf
 from typing import NamedTuple
 
 from perfmodel.cost.host import host_launch_time
 from perfmodel.cost.streams import Task
 from perfmodel.cost.translation import page_walk_time
+from perfmodel.errors import SpecError
 from perfmodel.estimate import TINY, Bound, Estimate, Num, larger, leaf_shares, smaller
 from perfmodel.specs.scheduling import Translation
 from perfmodel.step.question import Case
@@ -243,8 +245,11 @@ def dispatch(
 def dispatch_rows(case: Case, tile: Tile, translation: Translation, batches: Sequence[float]) -> tuple[Dispatch, ...]:
     """Return a prefill step and a decode step of each batch: whole prompts of `input_tokens`, one token after them.
 
-    Prefill comes first. The working set is the weights and the cache of the batch.
+    Prefill comes first. The working set is the weights and the cache of the batch. Raises SpecError for a batch below
+    1.
     """
+    if not all(1.0 <= n < inf for n in batches):
+        raise SpecError("a step cannot be handed out", where="batches", got=str(list(batches)), expected="at least 1")
     work, setup = case.workload, case.setup
     per_token = kv_bytes_per_token(setup.model, kv_bytes_per_element=setup.kv_element_bytes, tp=setup.layout.tp)
     engine = case.engine

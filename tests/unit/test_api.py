@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -101,3 +102,43 @@ def test_the_documentation_names_every_function() -> None:
     homes = ("perfmodel.api", "perfmodel.api_kernels")
     own = {name for name in api.__all__ if getattr(getattr(api, name), "__module__", "") in homes}
     assert listed == own
+
+
+@pytest.mark.parametrize("batches", [[0.0], [-1.0], [math.nan], [math.inf], [1.0, 0.5]])
+def test_no_step_of_less_than_a_sequence_is_handed_out(batches: list[float]) -> None:
+    with pytest.raises(SpecError, match="batches"):
+        api.dispatch(api.case("llama-3.2-1b", "l4", batch=1, isl=64, osl=16), batches=batches)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"duration_s": -1.0},
+        {"duration_s": math.nan},
+        {"duration_s": math.inf},
+        {"prefills_per_s": -1.0},
+        {"prefills_per_s": math.nan},
+        {"decode_core_share": math.nan},
+        {"seed": -1},
+        {"seed": 1.5},
+    ],
+)
+def test_streams_that_no_time_can_hold_are_refused(stated: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        api.streams(
+            api.case("llama-3.2-1b", "l4", batch=1, isl=64, osl=16),
+            **{"duration_s": 0.01, "prefills_per_s": 1.0} | stated,
+        )
+
+
+@pytest.mark.parametrize(
+    "stated", [{"faster": {"MatMul": factor}} for factor in (0.0, -1.0, math.nan, math.inf)] + [{"handover_s": -1.0}]
+)
+def test_a_profile_has_no_what_if_without_a_factor(stated: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        api.profile(Path(__file__).parent / "measure" / "data" / "op_summary_new.csv", **stated)
+
+
+def test_fusion_knows_two_phases() -> None:
+    with pytest.raises(SpecError, match="prefill or decode"):
+        api.fusion(api.case("llama-3.2-1b", "l4", batch=1, isl=64, osl=16), phase=cast(Any, "training"))

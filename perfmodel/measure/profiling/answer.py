@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from perfmodel.cost.kernel import KernelPrices
+from perfmodel.errors import SpecError
 from perfmodel.measure.profiling.profile_file import Profile
 from perfmodel.measure.profiling.roofline_gap import GapPrices, RooflineGaps, roofline_gaps
 from perfmodel.measure.profiling.shares import OperatorShare, StreamShare, operator_shares, stream_shares
@@ -54,8 +55,10 @@ def profile_answer(
 ) -> ProfileAnswer:
     """Return shares, timeline, what-ifs (words, factor), gaps where `prices` are given, and suggestions.
 
-    Raises SpecError for a what-if that matches no operator.
+    Raises SpecError for a what-if that matches no operator or is none, or a handover below 0.
     """
+    if handover_s is not None and not handover_s >= 0.0:
+        raise SpecError("a handover cannot be", got=f"{handover_s:g} s", expected="seconds from 0 on, or none")
     line = None if profile.untestable else timeline_of(profile, handover_s=handover_s)
     assumed = []
     if line is not None and line.n_inferred and handover_s is not None:

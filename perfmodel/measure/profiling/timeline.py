@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import ulp
+from math import inf, ulp
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -203,8 +203,12 @@ def what_if(profile: Profile, words: str, factor: float, *, timeline: Timeline |
     """Return what the run would take if operators that `words` match ran `factor` times as fast.
 
     With a timeline only what is exposed counts; without one operators are taken to run one after the other (Amdahl).
-    Raises SpecError where nothing matches.
+    Raises SpecError where nothing matches, or for a factor that is not above 0.
     """
+    if not 0.0 < factor < inf:
+        raise SpecError(
+            "a what-if cannot be", where=words, got=f"{factor:g} times as fast", expected="a factor above 0"
+        )
     test = matcher(words)
     matched = [o for o in profile.operators if test(o)]
     if not matched:
