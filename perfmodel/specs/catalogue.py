@@ -3,7 +3,8 @@
 Homes, first match wins: folders given by the caller, the user's data folder, and what perfmodel ships. Each home has
 `hardware/` (devices and systems), `hardware/allocators/`, `hardware/lengths/`, `hardware/cores/`, `hardware/runtimes/`,
 `hardware/calibration/`, `hardware/rules/`, `hardware/scheduling/`, `models/` and `models/quantization/`. A file's own
-name is its canonical name; other spellings stand in its `names`.
+name is its canonical name; other spellings stand in its `names`. What a plain estimate does not read is imported where
+it is read.
 """
 
 from __future__ import annotations
@@ -12,26 +13,29 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from perfmodel.errors import SpecError, UnknownNameError
-from perfmodel.specs.allocator import CachingRules
 from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.catalogue_model import model_from_catalogue
-from perfmodel.specs.core import CoreClass
 from perfmodel.specs.device import Device
 from perfmodel.specs.files import data_from_text, read_data, read_spec, read_text
 from perfmodel.specs.hf.files import config_from_path
 from perfmodel.specs.hf_config import model_from_config
-from perfmodel.specs.lengths import LengthSet
 from perfmodel.specs.model import FixedWork, Model
 from perfmodel.specs.quantization import Scheme, scheme_by_name
-from perfmodel.specs.rules import FittingRules, UsualValues
+from perfmodel.specs.rules import UsualValues
 from perfmodel.specs.runtime import Runtime
-from perfmodel.specs.scheduling import SchedulingClass
 from perfmodel.specs.system import System
+
+if TYPE_CHECKING:
+    from perfmodel.specs.allocator import CachingRules
+    from perfmodel.specs.core import CoreClass
+    from perfmodel.specs.lengths import LengthSet
+    from perfmodel.specs.rules import FittingRules
+    from perfmodel.specs.scheduling import SchedulingClass
 
 __all__ = ["Catalogue", "Hardware", "Kind", "ModelChoice", "builtin_home", "user_home"]
 
@@ -250,6 +254,8 @@ class Catalogue:
 
     def core(self, name: str) -> CoreClass:
         """Return a class of cores by name."""
+        from perfmodel.specs.core import CoreClass
+
         return read_spec(CoreClass, self.path("core", name))
 
     def core_of(self, device: Device) -> CoreClass:
@@ -266,14 +272,20 @@ class Catalogue:
     def scheduling_of(self, device: Device) -> SchedulingClass:
         """Return how the device's family schedules work and translates addresses, the generic file where none says."""
         known = self.spellings("scheduling")
+        from perfmodel.specs.scheduling import SchedulingClass
+
         return read_spec(SchedulingClass, self.path("scheduling", known.get(device.family, "generic")))
 
     def allocator(self, name: str) -> CachingRules:
         """Return the rules of a caching allocator by name."""
+        from perfmodel.specs.allocator import CachingRules
+
         return read_spec(CachingRules, self.path("allocator", name))
 
     def lengths(self, name: str) -> LengthSet:
         """Return how long the requests of a known set are."""
+        from perfmodel.specs.lengths import LengthSet
+
         return read_spec(LengthSet, self.path("lengths", name))
 
     def calibration(self, name: str) -> Calibration:
@@ -296,6 +308,8 @@ class Catalogue:
 
     def fitting_rules(self) -> FittingRules:
         """Return what fits know before they see a row."""
+        from perfmodel.specs.rules import FittingRules
+
         return read_spec(FittingRules, self.path("rules", "fitting"))
 
     def usual_values(self) -> UsualValues:
