@@ -10,7 +10,7 @@ import typer
 from perfmodel.cli.flags import Scheduler, Workers
 from perfmodel.cli.options import asking
 from perfmodel.cli.simulate import objectives
-from perfmodel.cli.values import number, whole
+from perfmodel.cli.values import number, whole, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.plan.campaign import LOAD_AXES, campaign_columns, campaign_tasks, task_rows
 from perfmodel.plan.runners import runner_at
@@ -89,7 +89,7 @@ def campaign(
         burstiness=number("--burstiness", burstiness, low=1e-3, high=1e6),
         length_spread_frac=number("--length-spread", length_spread, low=0.0, high=1.0),
         max_in_flight=None if users is None else int(users),
-        seed=int(number("--seed", seed, low=0, high=2**53)),
+        seed=whole_number("--seed", seed, low=0, high=2**53),
     )
     axes = parsed_axes(vary, further=LOAD_AXES)
     if "batch" in axes:  # concurrency is its other name

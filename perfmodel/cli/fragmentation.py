@@ -11,7 +11,7 @@ import typer
 from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
-from perfmodel.cli.values import number, whole
+from perfmodel.cli.values import number, whole, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.report.fragmentation import pool_document, pool_rows_flat, pool_tables
 from perfmodel.report.output import csv_text, json_text, progress, shown
@@ -89,10 +89,10 @@ def fragmentation(
     if capacity is None:
         capacity = 40 * 2**30
         notes.append("a pool of 40 GiB (not stated)")
-    n = int(number("--count", count, low=1, high=_MOST_SEQUENCES))
+    n = whole_number("--count", count, low=1, high=_MOST_SEQUENCES)
     grown = whole("--growth", growth) or 0
     share = number("--prompt-share", prompt_share, low=0.0, high=1.0) if grown else 1.0
-    start = int(number("--seed", seed, low=0, high=2**53))
+    start = whole_number("--seed", seed, low=0, high=2**53)
     study = PoolStudy(distribution, capacity, n, start, share, grown)
     policies = [_policy(catalogue, text, shape.bytes_per_token) for text in allocator or _usual(distribution)]
     with progress("fragmentation", n * len(policies)) as advance:
@@ -140,7 +140,7 @@ def _shape(
     catalogue: Catalogue, model: Model, hardware: str | None, *, tp: str, kv_bytes: str
 ) -> tuple[CacheShape, list[str]]:
     """Return the bytes of a token, in all and in one run of one layer, and lines and bandwidth of the device."""
-    ranks = int(number("--tp", tp, low=1, high=4096))
+    ranks = whole_number("--tp", tp, low=1, high=4096)
     element = number("--kv-bytes", kv_bytes, low=0.25, high=8)
     footprint = kv_footprint(model, kv_bytes_per_element=element, tp=ranks)
     per_token = round(kv_bytes_per_token(model, kv_bytes_per_element=element, tp=ranks))

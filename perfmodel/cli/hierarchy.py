@@ -10,7 +10,7 @@ import typer
 from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
 from perfmodel.cli.options import catalogue_of
-from perfmodel.cli.values import byte_count, choice, number
+from perfmodel.cli.values import byte_count, choice, number, whole_number
 
 if TYPE_CHECKING:
     from perfmodel.cost.hierarchy import Hierarchy, Prediction
@@ -275,7 +275,7 @@ def _cut(model: Hierarchy, order: str | None, tile: str | None, l2: str | None) 
         parts = tile.lower().split("x")
         if len(parts) != 2:
             raise SpecError("a flag cannot be used", where="--tile", got=repr(tile), expected="rows x columns: 128x256")
-        rows, columns = (int(number("--tile", part, low=1, high=1e6)) for part in parts)
+        rows, columns = (whole_number("--tile", part, low=1, high=10**6) for part in parts)
         tiles = replace(tiles, tile_m=rows, tile_n=columns)
     return model.with_tiles(tiles if l2 is None else replace(tiles, cache_bytes=byte_count("--l2", l2)))
 

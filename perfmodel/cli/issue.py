@@ -12,7 +12,7 @@ import typer
 from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
-from perfmodel.cli.values import number
+from perfmodel.cli.values import number, whole_number
 
 __all__ = ["issue"]
 
@@ -83,7 +83,7 @@ def issue(
     if as_csv and program is None:
         raise SpecError("there is no table to print", got="--csv", expected="a PROGRAM, or --json")
     load = {
-        name: int(number(f"--{name}", text, low=1, high=1e7))
+        name: whole_number(f"--{name}", text, low=1, high=10**7)
         for name, text in (("batch", batch), ("isl", isl), ("osl", osl))
     }
     document: dict[str, object] = {}
@@ -126,12 +126,12 @@ def _run(
     machine = machine_of(
         core,
         dtype=dtype,
-        width=None if width is None else int(number("--width", width, low=1, high=64)),
+        width=None if width is None else whole_number("--width", width, low=1, high=64),
         has_forwarding=forwarding,
         latency_cycles=_latencies(latency or []),
     )
     calls = program_of(_text(program), n_elements=number("--elements", elements, low=1, high=1e9))
-    n_iterations = int(number("--iterations", iterations, low=1, high=1_000_000 // len(calls)))
+    n_iterations = whole_number("--iterations", iterations, low=1, high=1_000_000 // len(calls))
     run = pipeline_run(calls, machine, n_iterations=n_iterations)
     clock_hz = device.boost_clock.value if device.boost_clock is not None else None
     named = f"{core.title}, {dtype}, {'with' if forwarding else 'no'} forwarding, at most {machine.width} a cycle"

@@ -10,7 +10,7 @@ import typer
 from perfmodel.cli.flags import CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
-from perfmodel.cli.values import number
+from perfmodel.cli.values import number, whole_number
 
 if TYPE_CHECKING:
     from perfmodel.specs.catalogue import Catalogue
@@ -84,12 +84,14 @@ def layout(
     stated = cache.line_bytes.value if cache is not None and cache.line_bytes is not None else None
     if line is None and stated is None:
         raise SpecError("the line of this device is not known", where=device or "", cure="Give --line BYTES.")
-    line_bytes = int(number("--line", line, low=1, high=1 << 20) if line is not None else stated or 0)
-    aligned = None if alignment is None else int(number("--alignment", alignment, low=1, high=line_bytes))
+    line_bytes = int(whole_number("--line", line, low=1, high=1 << 20) if line is not None else stated or 0)
+    aligned = None if alignment is None else whole_number("--alignment", alignment, low=1, high=line_bytes)
     bandwidth = spec.dram_bytes_per_s if spec is not None else None
     width = number("--element-bytes", element, low=1e-3, high=64)
     rows = []
-    for asked in _reads(catalogue, layouts or [], size, read, model, int(number("--tokens", tokens, low=1, high=1e9))):
+    for asked in _reads(
+        catalogue, layouts or [], size, read, model, whole_number("--tokens", tokens, low=1, high=10**9)
+    ):
         block = block_read(
             asked.layout, sizes=asked.sizes, read=asked.read, element_bytes=width, line_bytes=line_bytes,
             alignment_bytes=aligned,
@@ -139,5 +141,5 @@ def _numbers(flag: str, text: str) -> dict[str, int]:
     found = {}
     for part in filter(None, (word.strip() for word in text.split(","))):
         axis, _, value = part.partition("=")
-        found[axis.strip()] = int(number(flag, value.strip(), low=1, high=1 << 40))
+        found[axis.strip()] = whole_number(flag, value.strip(), low=1, high=1 << 40)
     return found

@@ -11,7 +11,7 @@ import typer
 from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
-from perfmodel.cli.values import given, number, seconds, whole, words
+from perfmodel.cli.values import given, number, seconds, whole, whole_number, words
 from perfmodel.errors import SpecError
 from perfmodel.plan.demand import Demand, Targets
 from perfmodel.plan.finalists import contested
@@ -173,8 +173,8 @@ def plan(
         ttft_s=seconds("--ttft", ttft),
         tpot_s=seconds("--tpot", tpot),
         e2e_s=seconds("--e2e", e2e),
-        percentile=int(number("--percentile", percentile, low=1, high=99)),
-        max_devices=int(number("--max-devices", max_devices, low=1, high=1e6)),
+        percentile=whole_number("--percentile", percentile, low=1, high=99),
+        max_devices=whole_number("--max-devices", max_devices, low=1, high=10**6),
         budget_usd_per_hour=None if budget is None else usd_per_hour(budget, where="--budget"),
         available=to_be_had,
         confidence_frac=number("--confidence", confidence, low=0.0, high=0.999),
@@ -198,7 +198,7 @@ def plan(
     found = searched(catalogue, space, demand, targets, prices=prices_from(catalogue, price or ()))
     ranking = ranked(found, objective)
     with progress("simulate", 10) as advance:
-        seeded = int(number("--seed", seed, low=0, high=2**53))
+        seeded = whole_number("--seed", seed, low=0, high=2**53)
         contest = contested(ranking, simulate=not no_simulation, seed=seeded, told=advance)
     if not contest.order:
         raise not_feasible(contest)

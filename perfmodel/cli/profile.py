@@ -10,7 +10,7 @@ import typer
 
 from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names
-from perfmodel.cli.values import number
+from perfmodel.cli.values import number, whole_number
 
 __all__ = ["profile"]
 
@@ -63,7 +63,7 @@ def profile(
     checked_picture(plot)
     asked = [factor_of(text) for text in what_if or ()]
     handover_s = number("--handover", handover, low=0.0, high=1e6) / 1e6
-    n_rows = int(number("--top", top, low=1, high=10_000))
+    n_rows = whole_number("--top", top, low=1, high=10_000)
     prices = None
     if device is not None:
         prices = gap_prices(catalogue_of(catalog), device, calibration=calibration, runtime=runtime)

@@ -13,7 +13,7 @@ import typer
 
 from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
-from perfmodel.cli.values import number, seconds
+from perfmodel.cli.values import number, seconds, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.plan.autoscale import DEFAULT_TOLERANCE_FRAC
 from perfmodel.plan.capacity import grown, policy_for, scaled
@@ -120,7 +120,7 @@ def scale(
         ttft_s=seconds("--ttft", ttft),
         tpot_s=seconds("--tpot", tpot),
         e2e_s=seconds("--e2e", e2e),
-        percentile=int(number("--percentile", percentile, low=1, high=99)),
+        percentile=whole_number("--percentile", percentile, low=1, high=99),
     )
     step_s = seconds("--step", step) or 0.0
     if sum(source is not None for source in (peak_rate, trace_file, load_file)) != 1:
@@ -145,13 +145,13 @@ def scale(
     )
     candidate = candidate_of(case, demand)
     rating = rating_of(candidate, demand, targets, simulate=not no_simulation)
-    n_spare = int(number("--spare", spare, low=0, high=1000))
-    most = int(number("--max-replicas", max_replicas, low=1, high=1e6))
+    n_spare = whole_number("--spare", spare, low=0, high=1000)
+    most = whole_number("--max-replicas", max_replicas, low=1, high=10**6)
     policy = policy_for(
         load,
         rating,
         spare=n_spare,
-        min_replicas=int(number("--min-replicas", min_replicas, low=1, high=1e6)),
+        min_replicas=whole_number("--min-replicas", min_replicas, low=1, high=10**6),
         max_replicas=most,
         tolerance_frac=number("--tolerance", tolerance, low=0.0, high=0.99),
         start_s=_span("--start", start),
@@ -162,7 +162,7 @@ def scale(
     monthly = None
     if growth is not None:
         frac = number("--growth", growth, low=-0.99, high=10.0)
-        n_months = int(number("--months", months, low=1, high=60))
+        n_months = whole_number("--months", months, low=1, high=60)
         monthly = grown(load, rating, growth_per_month_frac=frac, max_replicas=most, spare=n_spare, months=n_months)
     own = price_of(candidate.device, {}).value_usd_per_hour
     cost = own if price is None else usd_per_hour(price, where="--price")

@@ -9,7 +9,7 @@ import typer
 from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.scheduling import TileFlag, tile_of
-from perfmodel.cli.values import number
+from perfmodel.cli.values import number, whole_number
 from perfmodel.cost.streams import Policy
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.serving.stream_case import stream_case
@@ -56,7 +56,7 @@ def streams(
     per_s = None if prefill_rate is None else number("--prefill-rate", prefill_rate, low=0.0, high=_MOST_RATE)
     seconds = number("--duration", duration, low=0.001, high=3600.0)
     share = number("--decode-cores", decode_cores, low=0.01, high=0.99)
-    drawn_from = int(number("--seed", seed, low=0, high=2**53))
+    drawn_from = whole_number("--seed", seed, low=0, high=2**53)
     with progress("streams", len(get_args(Policy))) as advance:
         found = stream_case(
             case,

@@ -14,7 +14,7 @@ from perfmodel.cli.groups import taking
 from perfmodel.cli.options import asking
 from perfmodel.cli.serving_flags import SERVING
 from perfmodel.cli.simulate import objectives
-from perfmodel.cli.values import number, numbers, whole
+from perfmodel.cli.values import number, numbers, whole, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.picture import checked_picture
@@ -83,12 +83,12 @@ def sweep_rate(
         raise SpecError(
             "a flag cannot be used", where="--num-prompts", got=num_prompts, expected=f"2 to {_MOST_PROMPTS}"
         )
-    n_points = int(number("--points", points, low=2, high=_MOST_POINTS))
+    n_points = whole_number("--points", points, low=2, high=_MOST_POINTS)
     stated = numbers("--rates", rates, low=1e-6, high=_MOST_RATE)
     spread = number("--length-spread", length_spread, low=0.0, high=1.0)
     shape = number("--burstiness", burstiness, low=1e-3, high=1e6)
     share = number("--slo-share", slo_share, low=1e-3, high=1.0)
-    drawn_from = int(number("--seed", seed, low=0, high=2**53))
+    drawn_from = whole_number("--seed", seed, low=0, high=2**53)
     checked_picture(plot)
     slo = objectives(slo_ttft, slo_tpot)
     if question.batch is not None or question.deployment.max_concurrency is not None:

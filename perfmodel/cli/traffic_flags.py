@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import numpy as np
 
 from perfmodel.cli.groups import FlagGroup, flag
-from perfmodel.cli.values import choice, given, number, whole
+from perfmodel.cli.values import choice, given, number, whole, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.prefix_cache import Prefixes
@@ -260,7 +260,7 @@ def _traffic(flags: Mapping[str, Any]) -> TrafficFlags:
         until_s=given("--until", flags["until"], low=1e-9, high=_MOST_S),
         warmup_s=given("--warmup", flags["warmup"], low=0.0, high=_MOST_S) or 0.0,
         skips_bad=flags["skip_bad"],
-        seed=int(number("--seed", flags["seed"], low=0, high=2**53)),
+        seed=whole_number("--seed", flags["seed"], low=0, high=2**53),
     )
 
 

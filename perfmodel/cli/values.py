@@ -15,7 +15,7 @@ from perfmodel.units import quantity
 if TYPE_CHECKING:
     from perfmodel.specs.launch.flags import Kind
 
-__all__ = ["byte_count", "choice", "given", "number", "numbers", "seconds", "whole", "wholes", "words"]
+__all__ = ["byte_count", "choice", "given", "number", "numbers", "seconds", "whole", "whole_number", "wholes", "words"]
 
 
 def _unusable(spelling: str, text: str, expected: str) -> SpecError:
@@ -64,6 +64,21 @@ def number(spelling: str, text: str, *, low: float, high: float) -> float:
     if not low <= value <= high:
         raise _unusable(spelling, text, f"a number from {low:g} to {high:g}")
     return value
+
+
+def whole_number(spelling: str, text: str, *, low: int, high: int) -> int:
+    """Return a whole number from low to high; raises SpecError, also for a fraction, which no cut would mend.
+
+    >>> whole_number("--months", "12", low=1, high=60), whole_number("--accesses", "1e6", low=1, high=10**9)
+    (12, 1000000)
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not (low <= value <= high and value.is_integer()):
+        raise _unusable(spelling, text, f"a whole number from {low} to {high}")
+    return int(value)
 
 
 def given(spelling: str, text: str | None, *, low: float, high: float) -> float | None:
