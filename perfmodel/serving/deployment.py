@@ -20,7 +20,7 @@ from perfmodel.serving.step_table import EngineTimes, step_table
 from perfmodel.specs.quantization import Scheme
 from perfmodel.step.answer import checked_memory
 from perfmodel.step.question import Case
-from perfmodel.units import time_text
+from perfmodel.units import NS_PER_S, time_text
 from perfmodel.work.memory_types import MemoryPlan
 
 __all__ = ["ServingCase", "policy_of_plan", "serving_case"]
@@ -75,12 +75,9 @@ def serving_case(
     if policy is None:
         policy = policy_of_plan(case, plan)
         assumed.append(f"scheduling {policy} (as {case.setup.runtime.name} does)")
-    outside = first_token_time(case.setup.runtime, n_in_flight=1.0)
-    if outside is not None:
-        assumed.append(
-            f"time begins when the engine has a request: about {time_text(float(outside.value))} of way in and out "
-            "(host_first_token) are not in it; `perfmodel steady` counts them"
-        )
+    outside_s = _outside_s(case, trace)
+    if outside_s:
+        assumed.append(f"{time_text(outside_s)} of way in and out (host_first_token) in TTFT and end to end")
     n_ranks = plan.n_pools if options.separate_ranks else 1
     limits = _limits(case, plan if n_ranks == 1 else replace(plan, n_pools=1), assumed)
     if n_ranks > 1:
@@ -94,10 +91,18 @@ def serving_case(
     n_seqs = n_ranks * min(limits.max_num_seqs, len(trace))
     table = step_table(EngineTimes(case.engine), n_seqs=n_seqs, context_tokens=longest, prompt_tokens=max(most_read, 2))
     setup = _setup(case, plan, trace, options, assumed, policy=policy, limits=limits)
+    setup = replace(setup, outside_ns=round(outside_s * NS_PER_S))
     if n_ranks > 1:
         setup = replace(setup, n_replicas=setup.n_replicas * n_ranks, n_ranks=n_ranks)
     assumed += [text for text in plan.assumed if text not in assumed]
     return ServingCase(case, plan, setup, TableClock(table), tuple(assumed), (*case.warnings, *plan.warnings))
+
+
+def _outside_s(case: Case, trace: Trace) -> float:
+    """Return what a request spends outside of the engine, with as many others there as there are users of a replica."""
+    n_in_flight = max(1.0, (trace.max_in_flight or 1) / case.n_replicas)
+    outside = first_token_time(case.setup.runtime, n_in_flight=n_in_flight)
+    return 0.0 if outside is None else float(outside.value)
 
 
 def _setup(

@@ -51,6 +51,7 @@ class ServingSetup:
     `prefix_cache`: requests find the blocks of others that begin alike. `pace`: tokens of a speculative step. `apart`:
     the first replicas read prompts, the others decode. `n_ranks`: so many replicas after each other are data-parallel
     ranks, each with its own blocks, that take their steps together. `make_pool` makes another kind of pool.
+    `outside_ns`: what a request spends outside of the engine, on its way in and out: users wait so much longer for it.
     """
 
     limits: SchedulerLimits
@@ -67,6 +68,7 @@ class ServingSetup:
     failures: tuple[Failure, ...] = ()
     sharing: Sharing | None = None
     n_ranks: int = 1
+    outside_ns: int = 0
     make_pool: Callable[[SchedulerLimits], Pool] | None = None
 
     def __post_init__(self) -> None:
@@ -233,8 +235,9 @@ def _stand_alone(trace: Trace, setup: ServingSetup) -> bool:
     return setup.n_replicas == 1 or (setup.routing == "round-robin" and trace.after is None)
 
 
-def _inbox(trace: Trace, sent: Sequence[tuple[int, int]], n_users: int | None) -> Open:
-    think_ns = trace.think_ns.tolist() if trace.think_ns is not None else None
+def _inbox(trace: Trace, outside_ns: int, sent: Sequence[tuple[int, int]], n_users: int | None) -> Open:
+    think = trace.think_ns if trace.think_ns is not None else np.zeros(len(trace), np.int64)
+    think_ns = (think + outside_ns).tolist()
     if trace.after is not None:
         return Turns(sent, trace.after.tolist(), think_ns)
     return Open(sent) if n_users is None else Closed(sent, n_users, think_ns)
@@ -246,7 +249,7 @@ def _alone(
     """Return the replicas after each served its share of the requests, one replica after the other."""
     n, replicas = setup.n_replicas, []
     for i in range(n):
-        inbox = _inbox(trace, sent[i::n], _share(trace.max_in_flight, i, n))
+        inbox = _inbox(trace, setup.outside_ns, sent[i::n], _share(trace.max_in_flight, i, n))
 
         def done(request: int, at_ns: int, inbox: Open = inbox) -> None:
             records.finished(request, at_ns)
@@ -268,7 +271,7 @@ def _together(
     trace: Trace, setup: ServingSetup, records: Records, new: ReplicaMaker, sent: Sequence[tuple[int, int]]
 ) -> tuple[Fleet, list[Replica]]:
     """Return the replicas after they served all requests together."""
-    front = _inbox(trace, sent, trace.max_in_flight)
+    front = _inbox(trace, setup.outside_ns, sent, trace.max_in_flight)
     fleet = Fleet(
         trace,
         front,

@@ -32,7 +32,7 @@ class Open:
 class Closed(Open):
     """Requests that are sent once they are due and one of the users is free."""
 
-    def __init__(self, sent: Sequence[tuple[int, int]], n_users: int, think_ns: Sequence[int] | None) -> None:
+    def __init__(self, sent: Sequence[tuple[int, int]], n_users: int, think_ns: Sequence[int]) -> None:
         super().__init__(sent)
         self._free_at = [0] * min(n_users, max(len(sent), 1))
         self._think_ns = think_ns
@@ -49,8 +49,7 @@ class Closed(Open):
 
     def answered(self, request: int, at_ns: int) -> None:
         """Let the user of a request think, and then be free."""
-        free = at_ns + (self._think_ns[request] if self._think_ns is not None else 0)
-        heappush(self._free_at, free)
+        heappush(self._free_at, at_ns + self._think_ns[request])
 
 
 class Turns(Open):
@@ -59,7 +58,7 @@ class Turns(Open):
     `after[i]` is the request whose answer the i-th one waits for, -1 for a first turn.
     """
 
-    def __init__(self, sent: Sequence[tuple[int, int]], after: Sequence[int], think_ns: Sequence[int] | None) -> None:
+    def __init__(self, sent: Sequence[tuple[int, int]], after: Sequence[int], think_ns: Sequence[int]) -> None:
         super().__init__()
         self._ready = [(at_ns, request) for at_ns, request in sent if after[request] < 0]
         self._next = {after[request]: (at_ns, request) for at_ns, request in sent if after[request] >= 0}
@@ -77,7 +76,7 @@ class Turns(Open):
         """Let the next turn of a conversation come."""
         if request in self._next:
             due_ns, following = self._next.pop(request)
-            thought_ns = at_ns + (self._think_ns[request] if self._think_ns is not None else 0)
+            thought_ns = at_ns + self._think_ns[request]
             heappush(self._ready, (max(due_ns, thought_ns), following))
 
 

@@ -26,11 +26,11 @@ Array = NDArray[np.float64]
 PERCENTILES: Final = (50, 90, 95, 99)
 
 DEFINITIONS: Final[Mapping[str, str]] = {
-    "ttft_s": "from when a request is sent to the end of the step that gives its first token; waiting is in it",
+    "ttft_s": "from when a request is sent to its first token: waiting, the step that gives it, the way in and out",
     "tpot_s": "(last token - first token) / (output tokens - 1) of each request; requests of one token have none",
     "itl_s": "time between two tokens of one request, over all tokens; steps between two events count as their mean, "
     "the tokens of one speculative step as one",
-    "e2e_s": "from when a request is sent to its last token",
+    "e2e_s": "from when a request is sent to its last token, the way in and out included",
     "queue_s": "from when a request is sent to the start of the first step that reads of its prompt",
     "percentiles": "linear between the two nearest requests; of ITL: the least gap that so many tokens do not exceed",
     "requests_per_s": "completed requests over the time from the first request sent to the last token",
@@ -189,11 +189,12 @@ def serving_result(run: Run, *, slo: Slo | None = None, warmup_s: float = 0.0) -
         if not served.any():
             raise SpecError("nothing is left to count", where="warmup", got=f"{warmup_s:g} s", expected="a shorter one")
     outputs, inputs = run.trace.output_tokens, run.trace.input_tokens
+    outside_s = run.setup.outside_ns / NS_PER_S
     decode_ns = (run.finish_ns - run.first_token_ns) / np.maximum(outputs - 1, 1)
     columns = {
-        "ttft_s": _seconds(run.first_token_ns, run.sent_ns, served),
+        "ttft_s": _seconds(run.first_token_ns, run.sent_ns, served) + outside_s,
         "tpot_s": np.where(served & (outputs > 1), decode_ns / NS_PER_S, np.nan),
-        "e2e_s": _seconds(run.finish_ns, run.sent_ns, served),
+        "e2e_s": _seconds(run.finish_ns, run.sent_ns, served) + outside_s,
         "queue_s": _seconds(run.scheduled_ns, run.sent_ns, served),
     }
     n_completed = int(served.sum())

@@ -1,7 +1,7 @@
 """Measured serving against both answers: the closed form, and the simulation of the same load on the same step model.
 
-The simulation draws lengths as the load states them and sends what the load sends. What a request spends outside of
-steps (`host_first_token` and polling) keeps its user busy before the engine sees it: think time, added to TTFT.
+The simulation draws lengths as the load states them and sends what the load sends. Polling, which
+the engine of a simulation does not do, is added to TTFT.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.cost.host import first_token_time
 from perfmodel.errors import PerfmodelError
 from perfmodel.measure.table import Table
 from perfmodel.serving.arrivals import Tokens, Trace, simultaneous_arrivals, uniform_lengths
@@ -21,7 +20,6 @@ from perfmodel.serving.deployment import serving_case
 from perfmodel.serving.engine import simulated
 from perfmodel.serving.metrics import serving_result
 from perfmodel.specs.catalogue import Catalogue
-from perfmodel.units import NS_PER_S
 from perfmodel.validate.parts import Floats, Parts, grouped
 from perfmodel.validate.predict import predictions
 from perfmodel.validate.serving import KV_NOTE, LoadWords, load_words, served_case
@@ -107,17 +105,15 @@ def _simulated(parts: Parts, table: Table, row: int, words: dict[str, str], seed
     n = max(1, round(users * (load.requests_per_user or _USUAL_REQUESTS)))
     rng = np.random.default_rng(seed)
     trace = Trace(simultaneous_arrivals(n), _drawn(n, prompt, load, rng), _drawn(n, output, load, rng))
-    host = first_token_time(case.setup.runtime, n_in_flight=users)
-    outside_s = 0.0 if host is None else float(host.value)
-    think = np.full(n, round(outside_s * NS_PER_S), dtype=np.int64)
-    serving = serving_case(case, trace.closed(int(users), think_ns=think))
-    run = simulated(trace.closed(int(users), think_ns=think), serving.setup, serving.clock)
+    trace = trace.closed(int(users))
+    serving = serving_case(case, trace)
+    run = simulated(trace, serving.setup, serving.clock)
     spreads = serving_result(run).spreads
     ttft, tpot = spreads["ttft_s"].mean, spreads["tpot_s"].mean
     if ttft is None or tpot is None:
         return {}
     polled = 0.5 * (case.setup.runtime.n_poll_steps - 1.0) * tpot
-    return {"ttft_s": ttft + outside_s + max(polled, 0.0), "tpot_s": tpot}
+    return {"ttft_s": ttft + max(polled, 0.0), "tpot_s": tpot}
 
 
 def _drawn(n: int, tokens: float, load: LoadWords, rng: np.random.Generator) -> Tokens:

@@ -127,3 +127,17 @@ def test_the_timeline_keeps_every_integral() -> None:
     assert line.kv_used_frac.max() <= 1
     assert line.n_running.max() <= 4 + 1e-9
     assert len(timeline(run, step_s=1.0).time_s) == int(np.ceil(serving_result(run).duration_s))
+
+
+def test_the_way_in_and_out_of_the_engine_counts_and_keeps_users_waiting() -> None:
+    # One user, prompts of one step (110 ms), two further tokens (20 ms): 130 ms in the engine, 30 ms outside of it.
+    arrival, inputs, outputs = np.array([(0, 10, 3)] * 4, np.int64).T
+    trace = Trace(arrival, inputs, outputs).closed(1)
+    limits = SchedulerLimits(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=100, n_blocks=50)
+    run = simulated(trace, ServingSetup(limits=limits, outside_ns=30_000_000), CLOCK)
+    assert np.diff(run.sent_ns).tolist() == [160_000_000] * 3
+    result = serving_result(run)
+    assert result.columns["ttft_s"].tolist() == pytest.approx([0.140] * 4)
+    assert result.columns["e2e_s"].tolist() == pytest.approx([0.160] * 4)
+    assert result.columns["tpot_s"].tolist() == pytest.approx([0.010] * 4)
+    assert result.checks.hold
