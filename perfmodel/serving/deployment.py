@@ -68,9 +68,12 @@ def serving_case(
     assumed = list(case.assumed)
     served = trace.input_tokens + trace.output_tokens
     if case.memory.options.max_model_len is None:
-        longest = int(served.max())
+        longest, most = int(served.max()), case.setup.model.max_position_tokens
+        why = "the longest request"
+        if most is not None and longest > most:
+            longest, why = most, "the longest of the model"
         case = replace(case, memory=case.memory.with_options(max_model_len=longest))
-        assumed.append(f"context limit {longest} tokens (the longest request)")
+        assumed.append(f"context limit {longest} tokens ({why})")
     plan = checked_memory(case, schemes=schemes)
     if policy is None:
         policy = policy_of_plan(case, plan)

@@ -232,6 +232,8 @@ def _stand_alone(trace: Trace, setup: ServingSetup) -> bool:
     """Return whether each replica can be simulated to the end without the others."""
     if setup.apart or setup.failures or setup.sharing or setup.n_ranks > 1:
         return False
+    if trace.max_in_flight is not None and trace.max_in_flight < setup.n_replicas:
+        return setup.n_replicas == 1  # fewer users than replicas go from one to the next
     return setup.n_replicas == 1 or (setup.routing == "round-robin" and trace.after is None)
 
 
@@ -264,7 +266,7 @@ def _share(n_users: int | None, index: int, n_replicas: int) -> int | None:
     """Return the users of one replica; round robin keeps each user at one."""
     if n_users is None:
         return None
-    return max(1, n_users // n_replicas + (index < n_users % n_replicas))
+    return n_users // n_replicas + (index < n_users % n_replicas)
 
 
 def _together(

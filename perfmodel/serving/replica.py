@@ -59,11 +59,14 @@ class Replica:
         self._joined_ns: dict[int, int] = {}
         """Last tokens of sequences that joined since the last decode step; that of all others is its end."""
         self._decoded_ns = 0
+        self._wakes_ns = 0
+        """When those who wait are looked at again, where nothing runs and nobody else comes."""
 
     def next_ns(self) -> int:
         """Return when the next step starts at the earliest, `NEVER` where nothing is left to do."""
-        batch = self.batch
-        return self.now_ns if batch.n_running or batch.queue else max(self.now_ns, self.inbox.next_ns())
+        if not (self.batch.n_running or self.batch.queue):
+            return max(self.now_ns, self.inbox.next_ns())
+        return max(self.now_ns, min(self._wakes_ns, self.inbox.next_ns())) if self._wakes_ns else self.now_ns
 
     @property
     def n_requests(self) -> int:
@@ -72,6 +75,8 @@ class Replica:
 
     def fail(self, batch: Batch, *, at_ns: int, back_ns: int) -> dict[int, int]:
         """Go on at `back_ns` with an empty batch; return the requests that were here, with the tokens they had."""
+        if at_ns > self.now_ns:
+            self._wait(at_ns)
         held = {request: self.batch.n_emitted(request) for request in self.batch.requests()}
         for sent_ns, request in self.inbox.due:
             held[request] = self.batch.n_emitted(request)
@@ -88,6 +93,7 @@ class Replica:
     def _arrivals(self) -> None:
         """Take what has been sent by now."""
         inbox, records, batch = self.inbox, self._records, self.batch
+        self._wakes_ns = 0
         whole, n_draft = self.policy.whole_prompts, batch.decoding.n_drafted
         while inbox.next_ns() <= self.now_ns:
             at_ns, request = inbox.take()
@@ -115,19 +121,17 @@ class Replica:
         while True:
             if inbox.next_ns() <= self.now_ns:
                 self._arrivals()
-            if not batch.n_running and not batch.queue:
-                coming_ns = inbox.next_ns()
-                if coming_ns >= until_ns:
-                    return
-                self.now_ns = coming_ns
-                continue
-            if self.now_ns >= until_ns:
+            start_ns = self.next_ns()
+            if start_ns >= until_ns:
                 return
+            if start_ns > self.now_ns:
+                self._wait(start_ns)
+                continue
             decodes, n_most = self._planned()
             if batch.chunks:
                 self._pass_prompts(decodes, self._prompts_ns(decodes))
             elif not batch.decoding.n_seqs:
-                self._wait(min(self.policy.wakes_ns, inbox.next_ns(), until_ns))
+                self._wakes_ns = self.policy.wakes_ns
             else:
                 self._pass_decodes(*self._decodes_ns(n_most, until_ns))
             if once:
@@ -268,7 +272,7 @@ class Replica:
     def _wait(self, until_ns: int) -> None:
         """Let time pass in which requests wait and nothing runs."""
         self.in_system_ns += self.n_in_system * (until_ns - self.now_ns)
-        self.now_ns = until_ns
+        self.now_ns, self._wakes_ns = until_ns, 0
 
     def _passed(
         self, time_ns: int, n_steps: int, n_seqs: int, n_running: int, prompt_tokens: int, n_late: int, n_given: int

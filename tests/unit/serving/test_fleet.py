@@ -17,7 +17,7 @@ from perfmodel.serving.kv_cache import BlockPool
 from perfmodel.serving.metrics import serving_result
 from perfmodel.serving.prefix_cache import Prefixes
 from perfmodel.serving.records import LOST, NEVER
-from perfmodel.serving.scheduler import SchedulerLimits
+from perfmodel.serving.scheduler import BatchWindow, SchedulerLimits
 from perfmodel.serving.sharing import SlowdownTable
 
 CLOCK = FixedClock(10, 100, 1)
@@ -79,6 +79,32 @@ def test_a_free_link_and_a_second_replica_do_not_slow_requests_down() -> None:
     both, one = served(trace(rows), **apart(1, 1, KvLink(latency_ns=0, token_ns=0.0))), served(trace(rows))
     assert (both.first_token_ns - both.sent_ns).mean() < (one.first_token_ns - one.sent_ns).mean()
     assert (both.finish_ns - both.sent_ns).mean() < (one.finish_ns - one.sent_ns).mean()
+
+
+def test_a_long_window_passes_at_once_where_several_serve() -> None:
+    window = BatchWindow(delay_ns=5 * 10**9, preferred=8)
+    sent = trace([(0, 10, 5), (3, 20, 5)])
+    shared = Sharing(n_instances=2, contention=SlowdownTable((1.0, 2.0)))
+    run = served(sent, n_replicas=2, window=window, sharing=shared)
+    # Each instance waits for its window alone; the second one's prompt runs beside the first one's, twice as long.
+    assert run.scheduled_ns.tolist() == [5 * 10**9, 5 * 10**9 + 3]
+    assert run.first_token_ns.tolist() == [5 * 10**9 + 110, 5 * 10**9 + 3 + 240]
+    split = served(sent, window=window, **apart(1, 1))
+    assert split.scheduled_ns.tolist() == [5 * 10**9] * 2
+    # A failure in the window sends its requests to the other replica, behind the one that waits there.
+    failure = Failure(replica=0, at_ns=4 * 10**9, back_ns=NEVER)
+    left = served(sent, n_replicas=2, window=window, failures=(failure,))
+    assert left.replica.tolist() == [1, 1]
+    assert left.scheduled_ns.tolist() == [5 * 10**9 + 3] * 2
+
+
+def test_fewer_users_than_replicas_never_send_more_than_they_are() -> None:
+    sent = trace([(0, 10, 5)] * 12).closed(2)
+    run = served(sent, n_replicas=4)
+    starts, ends = np.sort(run.sent_ns), np.sort(run.finish_ns)
+    in_flight = np.arange(1, 13) - np.searchsorted(ends, starts, side="right")
+    assert in_flight.max() == 2
+    assert np.bincount(run.replica).tolist() == [3, 3, 3, 3]
 
 
 def test_a_session_stays_and_moves_only_when_its_replica_is_down() -> None:

@@ -243,3 +243,13 @@ def test_flags_that_cannot_be_used(run_cli: Run, flags: tuple[str, ...], says: s
     code, out, err = run_cli(*BASE, *flags)
     assert (code, out) == (2, "")
     assert says in err
+
+
+def test_requests_beyond_the_context_of_the_model_are_refused_and_counted(simulated: Simulated, tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:41.0,400,10", "2023-11-16 18:15:42.0,200000,10"]
+    path.write_text("\n".join(rows))
+    found = simulated("--trace", str(path), base=BASE[:3])
+    assert found["n_refused"] == {"context_limit": 1}
+    assert found["n_completed"] == 1
+    assert found["max_model_len"] == 131072
