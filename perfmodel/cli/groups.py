@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any
 
 import typer
 
-__all__ = ["FlagGroup", "flag", "taking"]
+from perfmodel.errors import SpecError
+
+__all__ = ["FlagGroup", "flag", "refuse_unused", "taking"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,16 @@ def flag(
         return Annotated[bool, typer.Option(*spellings, help=help_text, rich_help_panel=panel)], default
     kind: Any = str if default is not None else str | None
     return Annotated[kind, typer.Option(*spellings, help=help_text, rich_help_panel=panel, metavar=metavar)], default
+
+
+def refuse_unused(
+    group: FlagGroup, given: Mapping[str, Any], names: Collection[str], *, used: bool, beside: str
+) -> None:
+    """Raise SpecError for flags that say something else than without them, where nothing uses them."""
+    stated = [] if used else [name for name in names if given[name] != group.flags[name][1]]
+    if stated:
+        spelled = ", ".join("--" + name.replace("_", "-") for name in stated)
+        raise SpecError("a flag would change nothing", where=spelled, expected=beside)
 
 
 def taking(**groups: FlagGroup) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from perfmodel.cli.groups import FlagGroup, flag
+from perfmodel.cli.groups import FlagGroup, flag, refuse_unused
 from perfmodel.cli.values import choice, given, number, numbers, whole
 from perfmodel.errors import SpecError
 from perfmodel.serving.fleet_setup import Failure
@@ -103,6 +103,12 @@ def _options(flags: Mapping[str, Any]) -> ServingOptions:
     caching = flags["prefix_caching"]
     if caching is not None:
         caching = choice("--prefix-caching", caching, ("on", "off")) == "on"
+    apart = flags["prefill_replicas"] is not None
+    links = ("kv_link_bandwidth", "kv_link_latency")
+    refuse_unused(SERVING, flags, links, used=apart, beside="--prefill-replicas and --decode-replicas")
+    refuse_unused(SERVING, flags, ("on_failure",), used=bool(flags["fail"]), beside="--fail")
+    shared = flags["instances_per_device"] is not None
+    refuse_unused(SERVING, flags, ("slowdowns",), used=shared, beside="--instances-per-device")
     bandwidth = given("--kv-link-bandwidth", flags["kv_link_bandwidth"], low=1e-6, high=1e6)
     latency = given("--kv-link-latency", flags["kv_link_latency"], low=0.0, high=1e9)
     return ServingOptions(

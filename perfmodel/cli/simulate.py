@@ -16,7 +16,7 @@ from perfmodel.cli.serving_flags import SERVING
 from perfmodel.cli.traffic_flags import TRAFFIC, TrafficFlags
 from perfmodel.cli.values import number
 from perfmodel.errors import SpecError
-from perfmodel.report.output import csv_text, json_text, progress, shown, written
+from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.run_files import RunFiles
 from perfmodel.report.serving import bench_document, request_rows, serving_document, serving_tables
 from perfmodel.serving.deployment import serving_case
@@ -91,15 +91,21 @@ def simulate(
     ```
     """
     files = RunFiles(
-        requests=save_requests, series=save_series, schedule=perfetto, over_time=plot, latencies=plot_latency
+        result=save_result,
+        requests=save_requests,
+        series=save_series,
+        schedule=perfetto,
+        over_time=plot,
+        latencies=plot_latency,
     )
     slo = objectives(slo_ttft, slo_tpot)
     asked = question.batch if question.batch is not None else question.deployment.max_concurrency
     n_users = None if asked is None else int(asked)
     question = replace(question, batch=1.0)
-    if traffic.file is not None:
+    if traffic.has_lengths:
         if question.input_tokens is not None or question.output_tokens is not None:
-            raise SpecError("a trace has lengths of its own", where="--isl, --osl", expected="none beside --trace")
+            expected = "none beside --trace, or a set or file of --lengths"
+            raise SpecError("the requests have lengths of their own", where="--isl, --osl", expected=expected)
         question = replace(question, input_tokens=1.0, output_tokens=1.0)
     case = case_of(catalogue, question)
     trace, lengths, notes = traffic.requests(case.workload, catalogue, n_users=n_users)
@@ -111,16 +117,14 @@ def simulate(
     with progress("simulate", len(trace)) as advance:
         run = simulated(trace, ready.setup, ready.clock, told=advance)
     result = serving_result(run, slo=slo, warmup_s=traffic.warmup_s)
-    if save_result is not None:
-        written(
-            save_result,
-            json_text(bench_document(ready, result, request_rate=traffic.rate, burstiness=traffic.burstiness)) + "\n",
-        )
     load = "all at once" if trace.span_ns == 0 else f"{len(trace) / (trace.span_ns / NS_PER_S):.4g} requests/s"
     load += f" drawn at {traffic.rate:g}" if traffic.rate is not None and traffic.file is None else ""
     load += f", at most {n_users} in flight" if n_users is not None else ""
     what = f"{len(trace)} requests, {lengths}, {load}"
-    files.write(result, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}", slo=slo)
+    document = bench_document(ready, result, request_rate=traffic.rate, burstiness=traffic.burstiness)
+    files.write(
+        result, document=document, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}", slo=slo
+    )
     if as_json:
         print(json_text(serving_document(ready, result)))
     elif as_csv:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import numpy as np
 
-from perfmodel.cli.groups import FlagGroup, flag
+from perfmodel.cli.groups import FlagGroup, flag, refuse_unused
 from perfmodel.cli.values import choice, given, number, whole, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.serving.arrivals import Trace
@@ -33,6 +33,17 @@ _MOST_S: Final = 1e8
 _PROCESSES: Final[tuple[Arrivals, ...]] = get_args(Arrivals)
 _ARRIVALS: Final = ("poisson", *_PROCESSES)
 _LENGTHS: Final = ("fixed", "uniform", "lognormal")
+_OF_DRAWN: Final = (
+    "arrivals",
+    "burstiness",
+    "on_time",
+    "off_time",
+    "swing",
+    "period",
+    "lengths",
+    "length_spread",
+    "length_sigma",
+)
 
 _FLAGS: Final[Mapping[str, tuple[Any, Any]]] = {
     "request_rate": flag(_PANEL, "Requests per second; inf: all at once.", "--request-rate", default="inf"),
@@ -74,7 +85,7 @@ _FLAGS: Final[Mapping[str, tuple[Any, Any]]] = {
         metavar="FILE",
     ),
     "rate_scale": flag(_PANEL, "Requests of a trace come so many times as fast.", "--rate-scale"),
-    "until": flag(_PANEL, "Only requests sent up to then.", "--until", metavar="S"),
+    "until": flag(_PANEL, "Only requests due up to then.", "--until", metavar="S"),
     "warmup": flag(_PANEL, "Requests sent up to then are served and not counted.", "--warmup", metavar="S"),
     "skip_bad": flag(
         _PANEL, "Leave out and count the lines of a trace that cannot be read.", "--skip-bad", default=False
@@ -110,13 +121,18 @@ class TrafficFlags:
     skips_bad: bool
     seed: int
 
+    @property
+    def has_lengths(self) -> bool:
+        """Whether lengths come from a trace or a set, rather than from --isl and --osl."""
+        return self.file is not None or not (self.lengths is None or self.lengths in _LENGTHS)
+
     def requests(
         self, work: Workload, catalogue: Catalogue, *, n_users: int | None
     ) -> tuple[Trace, str, tuple[str, ...]]:
         """Return the requests, what their lengths are, and what must be said of them."""
         rng = np.random.default_rng((self.seed, 1))
         if self.file is not None:
-            trace, notes = self._recorded(self.file)
+            trace, notes = self._replayed(self.file)
             lengths = f"lengths and arrivals of {self.file.name}"
         else:
             trace, lengths, notes = self._drawn(work, catalogue)
@@ -143,15 +159,13 @@ class TrafficFlags:
         return trace, lengths, notes
 
     def _drawn(self, work: Workload, catalogue: Catalogue) -> tuple[Trace, str, tuple[str, ...]]:
-        if self.rate_scale is not None or self.skips_bad:
-            raise SpecError("no trace is given", where="--rate-scale, --skip-bad", cure="Give --trace.")
         traffic = Traffic(
             n_requests=self.n or _USUAL_PROMPTS,
             input_tokens=work.input_tokens,
             output_tokens=work.output_tokens,
             requests_per_s=self.rate,
             burstiness=self.burstiness,
-            length_spread_frac=0.0 if self.lengths == "fixed" else self.spread,
+            length_spread_frac=self.spread,
             seed=self.seed,
             arrivals=self.arrivals,
             on_s=self.on_s,
@@ -166,7 +180,8 @@ class TrafficFlags:
             return traffic.trace(), f"{work.input_tokens:g} in, {work.output_tokens:g} out", ()
         path = Path(self.lengths)
         if path.suffix:
-            pairs, notes = self._recorded(path)
+            recorded, notes = self._recorded(path)
+            pairs = _trace(recorded)
             picked = np.random.default_rng((self.seed, 2)).integers(0, len(pairs), traffic.n_requests)
             trace = replace(
                 traffic.trace(), input_tokens=pairs.input_tokens[picked], output_tokens=pairs.output_tokens[picked]
@@ -184,8 +199,8 @@ class TrafficFlags:
         )
         return traffic.trace(), f"lengths of {known.name}", ()
 
-    def _recorded(self, path: Path) -> tuple[Trace, tuple[str, ...]]:
-        """Return the requests of a trace file, at the rate that is asked for, and what must be said of it."""
+    def _recorded(self, path: Path) -> tuple[RequestTrace, tuple[str, ...]]:
+        """Return the requests of a trace file, and what must be said of it."""
         from perfmodel.measure.importers.trace_file import read_trace
 
         found = read_trace(path, rng=np.random.default_rng((self.seed, 3)))
@@ -195,7 +210,11 @@ class TrafficFlags:
                 faults=found.faults,
                 cure="--skip-bad leaves them out and counts them.",
             )
-        recorded = found.trace
+        return found.trace, found.warnings
+
+    def _replayed(self, path: Path) -> tuple[Trace, tuple[str, ...]]:
+        """Return the requests of a trace file at the rate that is asked for, and what must be said of it."""
+        recorded, warnings = self._recorded(path)
         trace = _trace(recorded)
         if self.n is not None:
             trace = trace.cut(self.n)
@@ -208,7 +227,7 @@ class TrafficFlags:
             trace = trace.scaled(self.rate_scale)
         shared = recorded.shared_prefix_frac
         notes = (f"{100 * shared:.3g} % of prompt blocks repeat an earlier prefix",) if shared else ()
-        return trace, (*found.warnings, *notes)
+        return trace, (*warnings, *notes)
 
 
 def _trace(recorded: RequestTrace) -> Trace:
@@ -228,9 +247,28 @@ def _trace(recorded: RequestTrace) -> Trace:
     return Trace(arrival_ns, inputs, outputs, prefixes=prefixes)
 
 
+def _check_used(flags: Mapping[str, Any]) -> None:
+    """Raise SpecError for flags that would change nothing beside the others."""
+    arrivals, lengths, trace = flags["arrivals"] or "gamma", flags["lengths"], flags["trace"]
+    refuse_unused(TRAFFIC, flags, _OF_DRAWN, used=trace is None, beside="no --trace, which has its own")
+    refuse_unused(TRAFFIC, flags, ("rate_scale",), used=trace is not None, beside="--trace")
+    is_read = trace is not None or bool(lengths and Path(lengths).suffix)
+    refuse_unused(TRAFFIC, flags, ("skip_bad",), used=is_read, beside="--trace, or a file of --lengths")
+    has_rate = flags["request_rate"] != "inf"
+    refuse_unused(TRAFFIC, flags, ("arrivals",), used=has_rate, beside="a finite --request-rate")
+    is_gamma = has_rate and arrivals == "gamma"
+    refuse_unused(TRAFFIC, flags, ("burstiness",), used=is_gamma, beside="gamma arrivals at a finite --request-rate")
+    refuse_unused(TRAFFIC, flags, ("on_time", "off_time"), used=arrivals == "on-off", beside="--arrivals on-off")
+    refuse_unused(TRAFFIC, flags, ("swing", "period"), used=arrivals == "diurnal", beside="--arrivals diurnal")
+    is_even = lengths in (None, "uniform")
+    refuse_unused(TRAFFIC, flags, ("length_spread",), used=is_even, beside="--lengths uniform")
+    refuse_unused(TRAFFIC, flags, ("length_sigma",), used=lengths == "lognormal", beside="--lengths lognormal")
+
+
 def _traffic(flags: Mapping[str, Any]) -> TrafficFlags:
     rate_text, name = flags["request_rate"], flags["arrivals"] or "gamma"
     choice("--arrivals", name, _ARRIVALS)
+    _check_used(flags)
     process: Arrivals = next((known for known in _PROCESSES if known == name), "gamma")
     n = whole("--num-prompts", flags["num_prompts"])
     if n is not None and n > _MOST_PROMPTS:

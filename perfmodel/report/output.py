@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isfinite
+from os import W_OK, access
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from perfmodel.errors import SpecError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["console", "csv_text", "json_text", "plain_value", "progress", "shown", "whole_file", "written"]
+__all__ = ["console", "csv_text", "json_text", "placed", "plain_value", "progress", "shown", "whole_file", "written"]
 
 
 def plain_value(text: str) -> str | int | float:
@@ -67,11 +68,24 @@ def shown(*parts: RenderableType) -> None:
         out.print(part)
 
 
+def placed(path: Path) -> Path:
+    """Return the path as it is; raises SpecError where no file can stand there: asked before long work, not after."""
+    got = None
+    if path.is_dir():
+        got = "a folder"
+    elif not path.parent.is_dir():
+        got = "no such folder"
+    elif not access(path.parent, W_OK):
+        got = "a folder that cannot be written to"
+    if got is not None:
+        raise SpecError(f"{path} cannot be written", got=got, expected="a file in a folder that can be written to")
+    return path
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
     """Give a file to write, moved to its place at the end, so that a reader never sees half; raises SpecError."""
-    if path.is_dir():
-        raise SpecError(f"{path} cannot be written", got="a folder", expected="a file name")
+    placed(path)
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("w", encoding="utf-8", newline="") as file:
@@ -87,12 +101,8 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
 
 def written(path: Path, text: str) -> Path:
     """Write text to a file and return its path; raises SpecError where that cannot be done."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise SpecError(
-            f"{path} cannot be written", got=error.strerror or str(error), expected="a writable place"
-        ) from error
+    with whole_file(path) as file:
+        file.write(text)
     return path
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import SpecError
+from perfmodel.report.output import placed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,14 +19,16 @@ _DPI: Final = 150
 
 
 def checked_picture(path: Path | None) -> Path | None:
-    """Return the path as it is; raises SpecError for a suffix that no picture has."""
-    if path is not None and path.suffix.lower() not in _SUFFIXES:
+    """Return the path as it is; raises SpecError for a suffix that no picture has, and where none can stand."""
+    if path is None:
+        return None
+    if path.suffix.lower() not in _SUFFIXES:
         raise SpecError(
             f"a picture cannot be written as {path.name}",
             got=f"suffix {path.suffix or 'none'}",
             expected=f"one of {', '.join(_SUFFIXES)}",
         )
-    return path
+    return placed(path)
 
 
 def saved_picture(figure: Figure, path: Path) -> Path:

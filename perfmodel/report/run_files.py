@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfmodel.report.output import json_text, placed, written
 from perfmodel.report.picture import checked_picture
 from perfmodel.report.serving import request_rows
 from perfmodel.report.table_file import checked_table_file, saved_rows
@@ -33,8 +34,9 @@ def series_rows(result: ServingResult) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """Where to write what; None: not at all. Raises SpecError at once for a suffix that cannot be written."""
+    """Where to write what; None: not at all. Raises SpecError at once for what cannot be written there."""
 
+    result: Path | None = None
     requests: Path | None = None
     series: Path | None = None
     schedule: Path | None = None
@@ -46,9 +48,14 @@ class RunFiles:
             checked_table_file(table)
         for picture in (self.over_time, self.latencies):
             checked_picture(picture)
+        for document in (self.result, self.schedule):
+            if document is not None:
+                placed(document)
 
-    def write(self, result: ServingResult, *, title: str, slo: Slo | None) -> None:
-        """Write the files that are asked for; raises SpecError where one cannot be written."""
+    def write(self, result: ServingResult, *, document: Mapping[str, Any], title: str, slo: Slo | None) -> None:
+        """Write the files that are asked for, `document` as the result; raises SpecError where one cannot be."""
+        if self.result is not None:
+            written(self.result, json_text(document) + "\n")
         if self.requests is not None:
             saved_rows(list(request_rows(result)), self.requests)
         if self.series is not None:

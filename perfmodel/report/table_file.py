@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import SpecError
-from perfmodel.report.output import whole_file
+from perfmodel.report.output import placed, whole_file
 
 __all__ = ["checked_table_file", "parquet_file", "row_file", "saved_rows"]
 
@@ -17,13 +17,14 @@ _SUFFIXES: Final = (".csv", ".parquet")
 
 
 def checked_table_file(path: Path | None) -> Path | None:
-    """Return the path as it is; raises SpecError for a suffix that no table has, or where Parquet is not installed."""
+    """Return the path as it is; raises SpecError where no table can stand there, or Parquet is not installed."""
     if path is None:
         return None
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         got = f"suffix {suffix or 'none'}"
         raise SpecError(f"a table cannot be written as {path.name}", got=got, expected=" or ".join(_SUFFIXES))
+    placed(path)
     if suffix == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401

@@ -223,13 +223,23 @@ def serving_result(run: Run, *, slo: Slo | None = None, warmup_s: float = 0.0) -
         growth_requests_per_s=_growth(run, all_served),
         n_warmup=int(all_served.sum()) - n_completed,
         checks=_checks(run, all_served),
-        usage=_usage(run, _duration_ns(run, all_served)),
+        usage=_usage(run, _active_ns(run, all_served)),
     )
 
 
 def _duration_ns(run: Run, served: NDArray[np.bool_]) -> int:
     """Return the time from the first of these requests to the last token."""
     return int(run.finish_ns.max()) - int(run.sent_ns[served].min()) if served.any() else 0
+
+
+def _active_ns(run: Run, served: NDArray[np.bool_]) -> int:
+    """Return the time from the first request or step to the last token or step: a failure may take its requests."""
+    begins = [int(s.start_ns[0]) for s in run.segments if len(s.start_ns)]
+    ends = [int(s.start_ns[-1] + s.duration_ns[-1]) for s in run.segments if len(s.start_ns)]
+    if served.any():
+        begins.append(int(run.sent_ns[served].min()))
+        ends.append(int(run.finish_ns.max()))
+    return max(ends) - min(begins) if ends else 0
 
 
 def _meets(slo: Slo, columns: Mapping[str, Array], served: NDArray[np.bool_]) -> int:

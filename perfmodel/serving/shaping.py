@@ -64,7 +64,13 @@ def with_priorities(trace: Trace, shares: Sequence[tuple[int, float]], *, rng: G
 
 
 def sent_within(trace: Trace, *, until_s: float) -> Trace:
-    """Return the requests that are due up to `until_s` seconds after the first; raises SpecError for none."""
+    """Return the requests that are due up to `until_s` seconds after the first.
+
+    Raises SpecError where all are due at once: users who wait for answers send for as long as there are requests.
+    """
+    if len(trace) > 1 and trace.span_ns == 0:
+        got, cure = "requests that are all due at once", "State how many there are."
+        raise SpecError("the trace cannot be cut by time", where="until", got=got, cure=cure)
     if not until_s > 0:
         raise SpecError("the trace cannot be cut", where="until", got=f"{until_s:g} s", expected="above 0 s")
     last_ns = int(trace.arrival_ns[0]) + round(until_s * NS_PER_S)

@@ -135,6 +135,8 @@ def parse(text: str, *, context: Context) -> Imported:
 def parse_with_faults(text: str, *, context: Context) -> tuple[Imported, Faults]:
     """Return the requests of a trace, and the lines that cannot be read, which its warnings name as well."""
     records, is_json = _records(text, context.name)
+    if not records:
+        raise MeasurementError(f"{context.name} holds no request", got="a header alone", expected="a line for each")
     names = _names([record for _, record in records], context.name)
     per_s = 1e3 if is_json and names["arrival"] == "timestamp" else _ARRIVALS[names["arrival"]]
     faults = Faults()

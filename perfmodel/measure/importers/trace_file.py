@@ -43,8 +43,7 @@ def read_trace(path: Path, *, rng: Generator) -> TraceFile:
     if result is not None:
         return _bench_requests(result, path.name, rng)
     broken = Faults()
-    if text.lstrip().startswith("{"):
-        text = _whole_lines(text, broken)
+    text = _whole_lines(text, broken) if text.lstrip().startswith(("{", "[")) else _whole_rows(text, broken)
     found, faults = parse_with_faults(text, context=context_from(file=path.name))
     listed = (*broken, *faults)
     n_bad = broken.count + faults.count
@@ -71,6 +70,18 @@ def _whole_lines(text: str, broken: Faults) -> str:
                 kept.append(line)
         return "\n".join(kept)
     return text
+
+
+def _whole_rows(text: str, broken: Faults) -> str:
+    """Return CSV without the lines that have another number of cells than the header; lines keep their numbers."""
+    lines = text.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.strip()), 0)
+    n_commas = lines[first].count(",") if lines else 0
+    for i, line in enumerate(lines[first + 1 :], start=first + 1):
+        if line.strip() and '"' not in line and line.count(",") != n_commas:
+            broken.add(f"line {i + 1}", line, f"{n_commas + 1} cells, as in the header")
+            lines[i] = ""
+    return "\n".join(lines)
 
 
 def _bench_result(text: str) -> Mapping[str, Any] | None:

@@ -154,6 +154,16 @@ def test_lost_requests_are_counted_with_the_reason() -> None:
     assert serving_result(run).n_refused == {LOST: 1}
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_shares_stay_shares_where_a_failure_takes_what_ran_last(n: int) -> None:
+    # One request ends at 150, the other is lost at 500 in the middle of its answer, or both are.
+    failure = Failure(replica=0, at_ns=500 if n == 2 else 50, back_ns=NEVER)
+    result = serving_result(served(trace([(0, 10, 5), (1, 10, 80)][-n:]), failures=(failure,)))
+    assert 0 < result.usage.busy_frac <= 1
+    assert 0 < result.usage.kv_used_frac <= result.usage.kv_used_most_frac <= 1
+    assert sum(result.usage.limit_shares.values()) == pytest.approx(1)
+
+
 def test_requests_wait_for_the_restart_of_the_only_replica_or_are_lost() -> None:
     rows = [(0, 10, 50), (400, 10, 5)]
     back = served(trace(rows), failures=(Failure(replica=0, at_ns=300, back_ns=5000),))

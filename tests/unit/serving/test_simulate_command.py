@@ -131,7 +131,7 @@ def test_traces_that_cannot_be_replayed(run_cli: Run, tmp_path: Path) -> None:
     path.write_text("arrival_s,input_tokens,output_tokens\n0,5,2\n0,7,3\n")
     flags = ("simulate", "llama-3.1-8b", "a100-80gb-sxm", "--trace", str(path))
     for more, says in (
-        (("--isl", "4"), "lengths of its own"),
+        (("--isl", "4"), "lengths of their own"),
         (("--request-rate", "2"), "come at once"),
         (("--num-prompts", "0"), "--num-prompts"),
     ):

@@ -131,19 +131,19 @@ def test_a_window_makes_larger_batches_of_a_static_server(simulated: Simulated) 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "constant", "gamma", "on-off", "diurnal"])
 def test_arrivals_keep_the_mean_rate(simulated: Simulated, arrivals: str) -> None:
-    more = ("--on-time", "1", "--off-time", "1", "--period", "5", "--num-prompts", "600")
-    found = simulated("--request-rate", "20", "--arrivals", arrivals, "--osl", "4", *more)
+    turns = {"on-off": ("--on-time", "1", "--off-time", "1"), "diurnal": ("--period", "5")}.get(arrivals, ())
+    found = simulated("--request-rate", "20", "--arrivals", arrivals, "--osl", "4", "--num-prompts", "600", *turns)
     assert found["request_rate_per_s"] == pytest.approx(20, rel=0.15)
 
 
 def test_lengths_of_sets_and_files(simulated: Simulated, tmp_path: Path) -> None:
-    known = simulated("--lengths", "sharegpt", "--request-rate", "4", "--num-prompts", "1000")
+    known = simulated("--lengths", "sharegpt", "--request-rate", "4", "--num-prompts", "1000", base=BASE[:3])
     # Means of 161 and 338 tokens; what is beyond 1,024 is cut.
     assert 140 < known["input_tokens"] / 1000 < 175
     assert 290 < known["output_tokens"] / 1000 < 355
     path = tmp_path / "pairs.csv"
     path.write_text("arrival_s,input_tokens,output_tokens\n0,100,7\n1,300,9\n")
-    pairs = simulated("--lengths", str(path), "--request-rate", "4")
+    pairs = simulated("--lengths", str(path), "--request-rate", "4", "--num-prompts", "100", base=BASE[:3])
     assert 100 * 100 < pairs["input_tokens"] < 100 * 300
     assert (pairs["input_tokens"] - 100 * 100) / 200 == (pairs["output_tokens"] - 100 * 7) / 2
     drawn = simulated("--lengths", "lognormal", "--length-sigma", "0.5")
@@ -220,7 +220,6 @@ def test_windows_release_what_lies_behind_them(simulated: Simulated) -> None:
     ("flags", "says"),
     [
         (("--arrivals", "tides"), "--arrivals"),
-        (("--lengths", "moby-dick"), "set of lengths"),
         (("--prefix-groups", "4"), "--prefix-len"),
         (("--think-time", "4"), "--max-concurrency or --turns"),
         (("--turns", "3", "--max-concurrency", "4"), "one of the two"),
@@ -247,9 +246,80 @@ def test_flags_that_cannot_be_used(run_cli: Run, flags: tuple[str, ...], says: s
 
 def test_requests_beyond_the_context_of_the_model_are_refused_and_counted(simulated: Simulated, tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
-    rows = ["TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:41.0,400,10", "2023-11-16 18:15:42.0,200000,10"]
+    rows = [
+        "TIMESTAMP,ContextTokens,GeneratedTokens",
+        "2023-11-16 18:15:41.0,400,10",
+        "2023-11-16 18:15:42.0,200000,10",
+    ]
     path.write_text("\n".join(rows))
     found = simulated("--trace", str(path), base=BASE[:3])
     assert found["n_refused"] == {"context_limit": 1}
     assert found["n_completed"] == 1
     assert found["max_model_len"] == 131072
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--on-time", "4"), "--on-time"),
+        (("--request-rate", "1", "--arrivals", "diurnal", "--off-time", "4"), "--off-time"),
+        (("--swing", "0.3", "--period", "60"), "--swing, --period"),
+        (("--arrivals", "poisson"), "a finite --request-rate"),
+        (("--request-rate", "1", "--arrivals", "poisson", "--burstiness", "4"), "--burstiness"),
+        (("--lengths", "fixed", "--length-spread", "0.3"), "--length-spread"),
+        (("--length-sigma", "2"), "--lengths lognormal"),
+        (("--skip-bad",), "--trace, or a file of --lengths"),
+        (("--rate-scale", "2"), "--rate-scale"),
+        (("--lengths", "sharegpt"), "lengths of their own"),
+        (("--kv-link-latency", "5"), "--prefill-replicas"),
+        (("--slowdowns", "1,2"), "--instances-per-device"),
+        (("--on-failure", "lose"), "--fail"),
+        (("--max-concurrency", "4", "--until", "1"), "all due at once"),
+    ],
+)
+def test_flags_that_would_change_nothing_are_refused(run_cli: Run, flags: tuple[str, ...], says: str) -> None:
+    code, out, err = run_cli(*BASE, *flags)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_lengths_of_a_trace_are_drawn_from_all_of_it_whatever_its_arrivals(
+    simulated: Simulated, tmp_path: Path
+) -> None:
+    path = tmp_path / "burst.csv"
+    rows = [f"1,{n},10" for n in (100, 200, 300, 400)] + ["1,x,10", "1,7"]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]))
+    drawn = ("--lengths", str(path), "--request-rate", "4", "--num-prompts", "40", "--skip-bad")
+    found = simulated(*drawn, base=BASE[:3])
+    assert 150 * 40 < found["input_tokens"] < 350 * 40
+    assert "2 lines that cannot be read are left out, the first at line 7" in found["warnings"]
+    # Cut off in the last line: said, and left out where that is asked for.
+    alone = simulated("--trace", str(path), "--skip-bad", base=BASE[:3])
+    assert alone["n_completed"] == 4
+
+
+def test_a_trace_of_a_header_alone_and_an_unknown_set_of_lengths_are_named(run_cli: Run, tmp_path: Path) -> None:
+    path = tmp_path / "head.csv"
+    path.write_text("arrival_s,input_tokens,output_tokens\n")
+    code, _, err = run_cli(*BASE[:3], "--trace", str(path))
+    assert code == 2
+    assert "head.csv holds no request" in err
+    code, _, err = run_cli(*BASE[:3], "--lengths", "moby-dick")
+    assert code == 2
+    assert "set of lengths" in err
+
+
+@pytest.mark.parametrize("flag", ["--save-result", "--save-requests", "--perfetto", "--plot-latency"])
+def test_nothing_is_written_where_one_place_cannot_be(run_cli: Run, tmp_path: Path, flag: str) -> None:
+    suffix = {"--save-requests": ".csv", "--plot-latency": ".png"}.get(flag, ".json")
+    kept = ("--save-result", "--save-series", "--plot")
+    good = [
+        word
+        for one in kept
+        if one != flag
+        for word in (one, str(tmp_path / f"x{one}.{'png' if one == '--plot' else 'csv'}"))
+    ]
+    code, out, err = run_cli(*BASE, *good, flag, str(tmp_path / "none" / f"y{suffix}"))
+    assert (code, out) == (2, "")
+    assert "no such folder" in err
+    assert not list(tmp_path.iterdir())
