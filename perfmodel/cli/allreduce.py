@@ -62,9 +62,11 @@ def allreduce(
     More groups hide more of the message behind the projection of the next group, and pay its start more often.
 
     ```
-    perfmodel allreduce llama-3.1-8b dgx-a100 -tp 4 --tokens 4096 --head-groups 1,2,4
+    perfmodel allreduce llama-3.1-8b dgx-a100 -tp 4 --tokens 4096 \\
+        --head-groups 1,2,4
     perfmodel allreduce llama-3.1-70b atlas-800i-a2 -tp 8 --tokens 8192
-    perfmodel allreduce llama-3.1-8b dgx-a100 -tp 4 --phase decode --tokens 32 --isl 2048
+    perfmodel allreduce llama-3.1-8b dgx-a100 -tp 4 --phase decode --tokens 32 \\
+        --isl 2048
     ```
     """
     groups = wholes("--head-groups", head_groups, high=_MOST_GROUPS)

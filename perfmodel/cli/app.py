@@ -53,7 +53,6 @@ def app_with(names: Sequence[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
     """Return the application with these commands."""
     app = typer.Typer(
         name="perfmodel",
-        help="How fast would this model run on that hardware, what limits it, and does it fit?",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -88,10 +87,10 @@ def _root(
     """How fast would this model run on that hardware, what limits it, and does it fit?
 
     ```
-    perfmodel estimate llama-3.1-8b a100-80gb-sxm --batch 16 --isl 2048 --osl 256
-    perfmodel memory   deepseek-v3 8xh200-sxm --max-model-len 32768
-    perfmodel whatif   qwen3-32b 2xrtx-4090 --vary quantization=fp8,awq-int4-g128
-    perfmodel memory   h100-sxm --from "vllm serve Qwen/Qwen3-32B -tp 4"
+    perfmodel estimate llama-3.1-8b a100-80gb-sxm -b 16 --isl 2048 --osl 256
+    perfmodel memory deepseek-v3 8xh200-sxm --max-model-len 32768
+    perfmodel whatif qwen3-32b 2xrtx-4090 --vary quantization=fp8,w8a8
+    perfmodel memory h100-sxm --from "vllm serve Qwen/Qwen3-32B -tp 4"
     perfmodel hardware list 910b
     ```
 

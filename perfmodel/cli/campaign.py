@@ -63,8 +63,8 @@ def campaign(
     max_concurrency, seed, isl, osl.
 
     ```
-    perfmodel campaign llama-3.1-8b a100-80gb-sxm --isl 512 --osl 256 -o runs.parquet \\
-        --vary request_rate=1,2,4,8 --vary seed=1:20
+    perfmodel campaign llama-3.1-8b a100-80gb-sxm --isl 512 --osl 256 \\
+        -o runs.parquet --vary request_rate=1,2,4,8 --vary seed=1:20
     perfmodel campaign qwen3-32b 4xh100-sxm --isl 2000 --osl 300 -o runs.csv \\
         --vary tp=1,2,4 --vary request_rate=2,4 --scheduler tcp://10.0.0.5:8786
     ```

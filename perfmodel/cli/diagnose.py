@@ -50,7 +50,8 @@ def diagnose(
     band is compared with settings that were not stated; if none explains it, that is said.
 
     ```
-    perfmodel diagnose bench.json --model qwen3-4b --hardware rtx-4090 -q fp8 --max-num-seqs 4
+    perfmodel diagnose bench.json --model qwen3-4b --hardware rtx-4090 -q fp8 \\
+        --max-num-seqs 4
     perfmodel diagnose c1.json c8.json c64.json --hardware 2xh100-sxm \\
         --from "vllm serve Qwen/Qwen3-32B -tp 2" --log startup.log
     ```
@@ -73,6 +74,8 @@ def diagnose(
         for name, run in runs.items():
             found = diagnosis(catalogue, _asked(question, run.model), run, told=lambda: advance(1))
             documents.append({"run": name, **diagnosis_document(found)})
+            if parts:
+                parts.append("")
             parts += diagnosis_tables(found, name=name, started=started)
     if as_json:
         print(json_text({"runs": documents, "warnings": warnings}))

@@ -49,7 +49,8 @@ def dispatch(
 
     ```
     perfmodel dispatch llama-2-7b ascend-910b2 --isl 512 --runtime pytorch-eager
-    perfmodel dispatch qwen3-8b a100-80gb-sxm --batches 1,8,64 --page-size 4KiB --csv
+    perfmodel dispatch qwen3-8b a100-80gb-sxm --batches 1,8,64 \\
+        --page-size 4KiB --csv
     ```
     """
     case = case_of(catalogue, question)

@@ -41,7 +41,8 @@ def estimate(
     """Predict TTFT, TPOT, throughput, MFU, MBU, energy and memory, each with its band, and name what limits them.
 
     ```
-    perfmodel estimate llama-3.1-8b a100-80gb-sxm --batch 16 --isl 2048 --osl 256
+    perfmodel estimate llama-3.1-8b a100-80gb-sxm --batch 16 --isl 2048 \\
+        --osl 256
     perfmodel estimate deepseek-v3 h200-sxm --devices 8 -tp 8 --batch 32 \\
         --isl 4096 --osl 512 --explain
     perfmodel estimate h100-sxm --isl 1000 --osl 200 \\

@@ -60,7 +60,8 @@ def fit(
 
     ```
     perfmodel fit article-ipc-decay --x n_instances --y ipc \\
-        --evaluate contention_printed:base=3.27,alpha=0.82,beta=1.35 --plot ipc.png -o ipc.yaml
+        --evaluate contention_printed:base=3.27,alpha=0.82,beta=1.35 \\
+        --plot ipc.png -o ipc.yaml
     perfmodel fit latency.csv --x bytes --y seconds --law alpha_beta --stderr sd
     ```
     """

@@ -74,10 +74,11 @@ def fragmentation(
 
     ```
     perfmodel fragmentation llama-3.1-8b --lengths uniform:20000:32000
-    perfmodel fragmentation llama-3.1-8b a100-80gb-sxm --lengths lognormal:8000:0.8:32000 \\
-        -a fixed:32000 -a paged:16 -a window:4096:128 -a best-fit --plot waste.png
-    perfmodel fragmentation deepseek-v2-lite ascend-910b2 --lengths lengths.txt \\
-        --growth 256 --prompt-share 0.7
+    perfmodel fragmentation llama-3.1-8b a100-80gb-sxm \\
+        --lengths lognormal:8000:0.8:32000 -a fixed:32000 -a paged:16 \\
+        -a window:4096:128 -a best-fit --plot waste.png
+    perfmodel fragmentation deepseek-v2-lite ascend-910b2 \\
+        --lengths lengths.txt --growth 256 --prompt-share 0.7
     ```
     """
     one_format(as_json=as_json, as_csv=as_csv)

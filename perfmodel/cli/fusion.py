@@ -44,10 +44,13 @@ def fusion(
     """Compare chains of operators apart and fused: kernels, bytes, peak memory and time of one layer.
 
     ```
-    perfmodel fusion llama-2-7b ascend-910b2 --chain kv-write --batch 4 --isl 2048
-    perfmodel fusion deepseek-v3 ascend-910b2 --chain softmax,swiglu --tokens 4096 --operators
+    perfmodel fusion llama-2-7b ascend-910b2 --chain kv-write --batch 4 \\
+        --isl 2048
+    perfmodel fusion deepseek-v3 ascend-910b2 --chain softmax,swiglu \\
+        --tokens 4096 --operators
     perfmodel fusion llama-2-7b ascend-910b2 --chain kv-write --match 40ms
-    perfmodel fusion qwen3-8b a100-80gb-sxm --phase decode --batch 64 --isl 4096 --csv
+    perfmodel fusion qwen3-8b a100-80gb-sxm --phase decode --batch 64 \\
+        --isl 4096 --csv
     ```
     """
     if match is not None and tokens is not None:

@@ -83,7 +83,8 @@ def hierarchy_matmul(
     ```
     perfmodel hierarchy matmul ascend-910b2 4096 4096 4096
     perfmodel hierarchy matmul ascend-910b2 16384 16384 16384 --order rows
-    perfmodel hierarchy matmul ascend-910b2 4096 4096 4096 --stated-use 0.892 --stated-hit 0.427
+    perfmodel hierarchy matmul ascend-910b2 4096 4096 4096 --stated-use 0.892 \\
+        --stated-hit 0.427
     ```
     """
     from perfmodel.cost.hierarchy import stated_pair
@@ -168,8 +169,10 @@ def hierarchy_gather(
     """Price reading rows of a table at random: aggregation over a graph, embedding look-ups.
 
     ```
-    perfmodel hierarchy gather ascend-910b2 --rows 2.4e6 --row-bytes 256 --accesses 6e7
-    perfmodel hierarchy gather a100-80gb-sxm --rows 1e7 --row-bytes 200 --accesses 1e8 --skew 0.8
+    perfmodel hierarchy gather ascend-910b2 --rows 2.4e6 --row-bytes 256 \\
+        --accesses 6e7
+    perfmodel hierarchy gather a100-80gb-sxm --rows 1e7 --row-bytes 200 \\
+        --accesses 1e8 --skew 0.8
     ```
     """
     one_format(as_json=as_json, as_csv=as_csv)

@@ -53,7 +53,8 @@ def import_(
 
     ```
     perfmodel import --list-formats
-    perfmodel import bench.json --device h100-sxm --model qwen3-32b --runtime vllm-0.10 -o mine.csv
+    perfmodel import bench.json --device h100-sxm --model qwen3-32b \\
+        --runtime vllm-0.10 -o mine.csv
     perfmodel import topo.txt --device a100-80gb-sxm -o my-box.yaml
     ```
     """

@@ -71,10 +71,12 @@ def instances(
 
     ```
     perfmodel instances qwen2.5-1.5b ascend-910b2 --batch 4 --instances 1..8
-    perfmodel instances llama-3.1-8b a100-80gb-sxm --batch 8 --sharing time-sliced
-    perfmodel instances llama-3.1-8b a100-80gb-sxm --latency-limit 25 --latency-of tpot
-    perfmodel instances resnet-50 ascend-910b2 -n 8 --batch 16 --instances 1..16 \\
-        --image-pixels 187500 --plot instances.png
+    perfmodel instances llama-3.1-8b a100-80gb-sxm --batch 8 \\
+        --sharing time-sliced
+    perfmodel instances llama-3.1-8b a100-80gb-sxm --latency-limit 25 \\
+        --latency-of tpot
+    perfmodel instances resnet-50 ascend-910b2 -n 8 --batch 16 \\
+        --instances 1..16 --image-pixels 187500 --plot instances.png
     ```
     """
     n_most, checked = _most(counts), checked_picture(plot)

@@ -68,9 +68,11 @@ def issue(
 
     ```
     perfmodel issue ascend-910b2 "vadd c, a, b; vmul d, c, b; vdiv e, d, a"
-    perfmodel issue ascend-910b2 chain.txt --dtype fp32 --iterations 100 --forwarding
+    perfmodel issue ascend-910b2 chain.txt --dtype fp32 --iterations 100 \\
+        --forwarding
     perfmodel issue ascend-910b2 --ipc 3.8,1.9 --longer 1.12
-    perfmodel issue ascend-910b2 --ipc 3.8,1.9 --model deepseek-r1-distill-qwen-7b --isl 2048
+    perfmodel issue ascend-910b2 --ipc 3.8,1.9 \\
+        --model deepseek-r1-distill-qwen-7b --isl 2048
     ```
     """
     from perfmodel.errors import SpecError

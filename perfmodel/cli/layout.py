@@ -62,8 +62,10 @@ def layout(
     if the block lies in it at this stride.
 
     ```
-    perfmodel layout "[B,L,H,D]" "[B,H,L,D]" --size B=1,L=4096,H=128,D=192 --read B=1,H=1 --on ascend-910b2
-    perfmodel layout "[K,D]" --size K=4096,D=576 --read K=1 --line 128 --alignment 32
+    perfmodel layout "[B,L,H,D]" "[B,H,L,D]" --size B=1,L=4096,H=128,D=192 \\
+        --read B=1,H=1 --on ascend-910b2
+    perfmodel layout "[K,D]" --size K=4096,D=576 --read K=1 --line 128 \\
+        --alignment 32
     perfmodel layout --model deepseek-v2 --on ascend-910b2
     ```
     """

@@ -53,8 +53,10 @@ def memory(
     Exit code 1 when it does not fit, with what would.
 
     ```
-    perfmodel memory deepseek-v3 h200-sxm --devices 8 -tp 8 --max-model-len 32768
-    perfmodel memory llama-3.1-8b rtx-3090 --runtime vllm-0.6.3 --max-model-len 29000
+    perfmodel memory deepseek-v3 h200-sxm --devices 8 -tp 8 \\
+        --max-model-len 32768
+    perfmodel memory llama-3.1-8b rtx-3090 --runtime vllm-0.6.3 \\
+        --max-model-len 29000
     perfmodel memory qwen3-32b-awq rtx-3090,rtx-4090 --pp-partition 30,34
     perfmodel memory 4xrtx-4090 --from serve.sh --at 4096 --want-kv-tokens 100k
     ```

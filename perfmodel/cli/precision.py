@@ -145,8 +145,10 @@ def precision_quality(
     Model and weight scheme are read from each file.
 
     ```
-    perfmodel precision quality bf16.json awq.json gptq.json --on a100-80gb-sxm --plot pareto.png
-    perfmodel precision quality *.json --on rtx-4090 --metric gsm8k --batch 4 --isl 2048
+    perfmodel precision quality bf16.json awq.json gptq.json \\
+        --on a100-80gb-sxm --plot pareto.png
+    perfmodel precision quality *.json --on rtx-4090 --metric gsm8k --batch 4 \\
+        --isl 2048
     ```
     """
     from perfmodel.report.picture import checked_picture, saved_picture

@@ -34,7 +34,8 @@ def roofline(
 
     ```
     perfmodel roofline deepseek-v2-lite ascend-910b2 -o r.png
-    perfmodel roofline llama-3.1-8b a100-80gb-sxm --batch 32 --isl 2048 --osl 256 -o r.svg
+    perfmodel roofline llama-3.1-8b a100-80gb-sxm --batch 32 --isl 2048 \\
+        --osl 256 -o r.svg
     perfmodel roofline deepseek-v2-lite ascend-910b2 --hierarchical -o h.png
     ```
     """

@@ -109,8 +109,9 @@ def scale(
     step.
 
     ```
-    perfmodel scale llama-3.1-8b a100-80gb-sxm --isl 1024 --osl 256 --peak-rate 60 \\
-        --ttft 500ms --tpot 30ms --spare 1 --growth 0.08 --hpa hpa.yaml --plot day.png
+    perfmodel scale llama-3.1-8b a100-80gb-sxm --isl 1024 --osl 256 \\
+        --peak-rate 60 --ttft 500ms --tpot 30ms --spare 1 --growth 0.08 \\
+        --hpa hpa.yaml --plot day.png
     perfmodel scale qwen3-32b 4xascend-910b3 --trace azure.csv --tpot 50ms
     ```
     """

@@ -78,7 +78,8 @@ def sensitivity(
     Elasticity: percent of change for one percent of the figure. --batch gives the users.
 
     ```
-    perfmodel sensitivity llama-3.1-8b a100-80gb-sxm -b 32 --isl 1024 --osl 256 --plot tornado.png
+    perfmodel sensitivity llama-3.1-8b a100-80gb-sxm -b 32 --isl 1024 \\
+        --osl 256 --plot tornado.png
     perfmodel sensitivity qwen3-32b 4xascend-910b3 -b 32 --isl 2000 --osl 500 \\
         --versus 4xa100-80gb-sxm
     perfmodel sensitivity qwen3-32b 4xa100-80gb-sxm -b 16 --target 20ms \\

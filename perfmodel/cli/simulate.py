@@ -82,10 +82,11 @@ def simulate(
     perfmodel simulate h100-sxm --from "vllm serve Qwen/Qwen3-32B" \\
         --request-rate 2 --slo-ttft 500 --slo-tpot 50 --plot load.png
     perfmodel simulate llama-3.1-8b a100-80gb-sxm --trace azure.csv
-    perfmodel simulate llama-3.1-8b h100-sxm --lengths sharegpt --request-rate 20 \\
-        --prefix-groups 8 --prefix-len 1000 --turns 4 --think-time 5
-    perfmodel simulate llama-3.1-8b h100-sxm --request-rate 20 --isl 4000 --osl 200 \\
-        --prefill-replicas 3 --decode-replicas 1
+    perfmodel simulate llama-3.1-8b h100-sxm --lengths sharegpt \\
+        --request-rate 20 --prefix-groups 8 --prefix-len 1000 --turns 4 \\
+        --think-time 5
+    perfmodel simulate llama-3.1-8b h100-sxm --request-rate 20 --isl 4000 \\
+        --osl 200 --prefill-replicas 3 --decode-replicas 1
     perfmodel simulate llama-3.1-8b a100-80gb-sxm -n 4 -dp 4 --request-rate 20 \\
         --routing least-loaded --fail 0@10+20
     ```

@@ -59,11 +59,12 @@ def steady(
     stable: the growth of the queue is given, no latency. Exit code 1 where no load of the list is stable.
 
     ```
-    perfmodel steady llama-3.1-8b h100-sxm --max-concurrency 1,4,16,64 --isl 1024 --osl 1024
+    perfmodel steady llama-3.1-8b h100-sxm --max-concurrency 1,4,16,64 \\
+        --isl 1024 --osl 1024
     perfmodel steady llama-3.1-70b 4xh100-sxm -q fp8 --request-rate 0.5,1,2,4 \\
         --isl 2048 --osl 256 --plot load.png
-    perfmodel steady qwen3-235b-a22b 8xh200-sxm -q fp8-block --max-concurrency 64 \\
-        --num-prompts 640 --json
+    perfmodel steady qwen3-235b-a22b 8xh200-sxm -q fp8-block \\
+        --max-concurrency 64 --num-prompts 640 --json
     ```
     """
     if (batch is None) == (request_rate is None):

@@ -46,8 +46,10 @@ def streams(
     (kernels that run are not interrupted), or with cores kept apart.
 
     ```
-    perfmodel streams llama-2-7b ascend-910b2 --batch 8 --isl 1024 --prefill-rate 2
-    perfmodel streams qwen3-8b a100-80gb-sxm --batch 32 --isl 2048 --decode-cores 0.3 --json
+    perfmodel streams llama-2-7b ascend-910b2 --batch 8 --isl 1024 \\
+        --prefill-rate 2
+    perfmodel streams qwen3-8b a100-80gb-sxm --batch 32 --isl 2048 \\
+        --decode-cores 0.3 --json
     ```
     """
     case = case_of(catalogue, question)

@@ -56,8 +56,8 @@ def sweep(
         --vary batch=1:256:x2 --vary isl=512,2048,8192
     perfmodel sweep deepseek-v3 8xh200-sxm --json \\
         --vary batch=1:512 --vary osl=128:1024:128
-    perfmodel sweep qwen3-32b 8xh100-sxm -o grid.parquet --scheduler tcp://10.0.0.5:8786 \\
-        --vary tp=1,2,4,8 --vary batch=1:4096
+    perfmodel sweep qwen3-32b 8xh100-sxm -o grid.parquet \\
+        --scheduler tcp://10.0.0.5:8786 --vary tp=1,2,4,8 --vary batch=1:4096
     ```
     """
     if not vary:

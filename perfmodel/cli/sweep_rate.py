@@ -75,7 +75,8 @@ def sweep_rate(
     ```
     perfmodel sweep-rate llama-3.1-8b a100-80gb-sxm --isl 512 --osl 256 \\
         --slo-ttft 500 --slo-tpot 50 --plot knee.png
-    perfmodel sweep-rate qwen3-32b 2xh100-sxm -tp 2 --isl 2000 --osl 300 --rates 1,2,4,8
+    perfmodel sweep-rate qwen3-32b 2xh100-sxm -tp 2 --isl 2000 --osl 300 \\
+        --rates 1,2,4,8
     ```
     """
     n = whole("--num-prompts", num_prompts) or 0

@@ -38,7 +38,8 @@ def whatif(
 ) -> None:
     """Compare variations: times, rates and memory with changes in percent, the best marked and explained.
 
-    A variation that does not fit is listed with the reason. Exit code 1 when none works.
+    MODEL and HARDWARE are named in any case; axes replace them. A variation that does not fit is listed with the
+    reason. Exit code 1 when none works.
 
     ```
     perfmodel whatif llama-3.1-8b ascend-910b3 --vary quantization=none,w8a8 \\

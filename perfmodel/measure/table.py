@@ -211,6 +211,9 @@ def _note_kinds(faults: Faults, table: Table, where: Where, always: Sequence[str
     for name in always:
         column = table[name]
         empty = (column == "") if COLUMNS[name].cell == "text" else np.isnan(column.astype(float))
+        if empty.all() and len(empty) > 1:
+            faults.add(f"column {name}", "nothing in any row", "a value in every row", _EMPTY_CURE.get(name, ""))
+            continue
         for i in np.flatnonzero(empty):
             faults.add(where(int(i), name), "nothing", "a value in every row", _EMPTY_CURE.get(name, ""))
     for kind, rule in KINDS.items():
@@ -226,8 +229,8 @@ def _note_kinds(faults: Faults, table: Table, where: Where, always: Sequence[str
 
 _EMPTY_CURE = {
     "id": "Give each row a name of its own, such as run1-0007.",
-    "device": "Name the device as in the hardware catalogue, or state it once in the sidecar under constants.",
-    "source": "Say where the figure comes from, or state it once in the sidecar.",
+    "device": "Name it as the hardware catalogue does, or state it once under `constants` of the YAML beside it.",
+    "source": "Say where the figure comes from, or state it once in the YAML beside the table.",
     "runtime": "Name software and version, such as vllm-0.10.2.",
 }
 

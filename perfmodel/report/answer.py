@@ -53,7 +53,7 @@ _MEANING: Mapping[Bound, str] = {
     Bound.LINK: "messages between devices",
     Bound.ISSUE: "issuing instructions",
     Bound.KV_CAPACITY: "room in the KV cache",
-    Bound.MAX_NUM_SEQS: "the max_num_seqs limit",
+    Bound.MAX_NUM_SEQS: "the limit of running sequences",
     Bound.TOKEN_BUDGET: "the token budget of a step",
     Bound.ARRIVAL_RATE: "the rate at which requests arrive",
 }

@@ -96,7 +96,16 @@ def setup_names(variations: Sequence[Variation]) -> list[str]:
     """Return what each variation changes, as short as it stays clear."""
     if len(variations[0][0]) == 1:
         return [next(iter(changes.values())) for changes, _ in variations]
-    return [" ".join(f"{name}={value}" for name, value in changes.items()) for changes, _ in variations]
+    return [_changes_text(changes) for changes, _ in variations]
+
+
+def _axis_text(axis: str) -> str:
+    """Return an axis as a user writes it."""
+    return axis.removeprefix("n_")
+
+
+def _changes_text(changes: Mapping[str, str]) -> str:
+    return " ".join(f"{_axis_text(axis)}={value}" for axis, value in changes.items())
 
 
 def common_heading(variations: Sequence[Variation]) -> str:
@@ -142,7 +151,7 @@ def _table(variations: Sequence[Variation], names: Sequence[str], columns: Seque
     table.add_column("#", no_wrap=True)
     if max(map(len, names)) <= _LONGEST_NAME:
         axes = variations[0][0]
-        table.add_column(next(iter(axes)) if len(axes) == 1 else "variation", no_wrap=True)
+        table.add_column(_axis_text(next(iter(axes))) if len(axes) == 1 else "variation", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="left" if column == "bound by" else "right", no_wrap=True)
     return table
@@ -172,16 +181,17 @@ def _speed_table(variations: Sequence[Variation], names: Sequence[str]) -> Table
 
 
 def _memory_table(variations: Sequence[Variation], names: Sequence[str]) -> Table:
-    columns = ["devices", "weights/rank", "KV pool/rank", "KV tokens", "", "running"]
-    table = _table(variations, names, columns)
     in_table = max(map(len, names)) <= _LONGEST_NAME
+    counted = in_table and list(variations[0][0]) == ["n_devices"]
+    columns = ["weights/rank", "KV pool/rank", "KV tokens", "", "running"]
+    table = _table(variations, names, columns if counted else ["devices", *columns])
     for i, row in enumerate(comparison_rows(variations)):
         if row["error"]:
             continue
         table.add_row(
             str(i + 1),
             *([names[i]] if in_table else []),
-            str(row["n_devices"]),
+            *([] if counted else [str(row["n_devices"])]),
             f"{row['weight_bytes_per_rank'] / GIB:.2f} GiB",
             f"{row['kv_pool_bytes_per_rank'] / GIB:.2f} GiB",
             count(row["kv_tokens"]),
@@ -231,7 +241,7 @@ def _notes(variations: Sequence[Variation]) -> Iterator[RenderableType]:
 
 
 def reason(variations: Sequence[Variation]) -> str:
-    """Return why the best beats the runner-up: the bound whose time per token shrinks most."""
+    """Return why the best beats the runner-up: the bound whose time per token shrinks most; and who is quickest."""
     best = best_of(variations)
     works = [(i, a) for i, (_, a) in enumerate(variations) if isinstance(a, Answer)]
     if best is None:
@@ -242,11 +252,10 @@ def reason(variations: Sequence[Variation]) -> str:
     rivals = [(i, a) for i, a in works if i != best]
     next_best, second = max(rivals, key=lambda pair: pair[1].figures["output_tokens_per_s_per_device"].value)
     own, other = (a.figures["output_tokens_per_s_per_device"] for a in (winner, second))
-    changes = " ".join(f"{axis}={value}" for axis, value in variations[best][0].items())
-    name = f"#{best + 1} {changes}"
+    name = f"#{best + 1} {_changes_text(variations[best][0])}"
     lead = own.value / other.value - 1
     if lead < 5e-3:
-        return f"Best per device: {name}, but #{next_best + 1} is level with it."
+        return f"Best per device: {name}, but #{next_best + 1} is level with it.{_quickest_text(variations, best)}"
     spent = [_device_s_per_token(a) for a in (winner, second)]
     saved = {bound: spent[1].get(bound, 0.0) - spent[0].get(bound, 0.0) for bound in {*spent[0], *spent[1]}}
     most = max(saved, key=lambda bound: saved[bound])
@@ -254,7 +263,22 @@ def reason(variations: Sequence[Variation]) -> str:
     return (
         f"Best per device: {name}, {100 * lead:.0f} % ahead of #{next_best + 1}; it saves most on "
         f"{bound_text(most)} ({time_text(max(saved[most], 0.0))} of device time a token); {sure}."
+        f"{_quickest_text(variations, best)}"
     )
+
+
+def _quickest_text(variations: Sequence[Variation], best: int) -> str:
+    """Return which variation answers a request soonest; empty where it is the best, or the loads are not alike."""
+    works = {i: a for i, (_, a) in enumerate(variations) if isinstance(a, Answer)}
+    if len({(a.workload.batch, a.workload.input_tokens, a.workload.output_tokens) for a in works.values()}) > 1:
+        return ""
+    spent = {i: a.figures["e2e_s"].value for i, a in works.items()}
+    first = min(spent, key=lambda i: spent[i])
+    if spent[first] > spent[best] * (1 - 5e-3):
+        return ""
+    lead = 100 * (1 - spent[first] / spent[best])
+    changes = _changes_text(variations[first][0])
+    return f" Quickest for one request: #{first + 1} {changes}, end to end {lead:.0f} % shorter."
 
 
 def _device_s_per_token(answer: Answer) -> dict[Bound, float]:

@@ -117,7 +117,6 @@ def diagnosis_tables(found: Diagnosis, *, name: str, started: Started | None) ->
     if started is not None:
         assumed += [f"{text} (from the start-up log)" for text in started.taken]
     yield from note_parts(assumed, serving_warnings(found.expected.serving, found.expected.result))
-    yield Text("")
 
 
 def _load_text(found: Diagnosis) -> str:

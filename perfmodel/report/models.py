@@ -144,6 +144,8 @@ def model_tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         "what a token multiplies with",
     )
     table.add_row("active, without embedding and head", f"{document['n_active_params_excl_embedding_and_head']:,}", "")
+    longest = document["max_position_tokens"]
+    table.add_row("longest context", f"{longest:,}" if longest else "not stated", "tokens" if longest else "")
     table.add_row("KV bytes a token (16 bit)", f"{document['kv_bytes_per_token_16bit']:,g}", "")
     for window in document["kv_windows"]:
         table.add_row("  of which in a window", f"{window['bytes_per_token']:,g}", f"of {window['tokens']:g} tokens")

@@ -13,7 +13,7 @@ __all__ = ["assumption_lines", "count", "note_parts", "rate"]
 
 _GROUPS = (
     (re.compile(r"(.*) \(default of (.+)\)"), "defaults of {1}"),
-    (re.compile(r"(.*) from the profile of (.+)"), "from the profile of {1}"),
+    (re.compile(r"(.*[^:]) from the profile of (.+)"), "from the profile of {1}"),
     (re.compile(r"(.*) \((not stated)\)"), "not stated"),
 )
 
@@ -37,10 +37,12 @@ def rate(number: float) -> str:
 
 
 def assumption_lines(assumed: Sequence[str]) -> list[str]:
-    """Return the assumptions with those of one kind on one line.
+    """Return the assumptions with those of one kind on one line. Lines made by this function stay as they are.
 
     >>> assumption_lines(["a 1 (default of e)", "runtime e", "b 2 (default of e)"])
     ['defaults of e: a 1, b 2', 'runtime e']
+    >>> assumption_lines(["l4: from the profile of e: activation peak"])
+    ['l4: from the profile of e: activation peak']
     """
     lines: dict[str, list[str]] = {}
     for text in assumed:

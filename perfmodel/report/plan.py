@@ -12,7 +12,7 @@ from perfmodel.plan.finalists import Finalist
 from perfmodel.plan.nearest import describe
 from perfmodel.plan.ranking import OBJECTIVES, Rival
 from perfmodel.report.notes import assumption_lines, note_parts, rate
-from perfmodel.report.plan_view import FRONTS, SURE, PlanView, short_time, target_text
+from perfmodel.report.plan_view import FRONTS, SURE, PlanView, copies_text, short_time, target_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -216,7 +216,7 @@ def _table(view: PlanView) -> Table:
     priced = any(price.value_usd_per_hour is not None for price in view.plan.prices.values())
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right")
-    table.add_column("hardware, runtime", min_width=13, max_width=18, overflow="fold")
+    table.add_column("hardware, runtime", min_width=16, max_width=18, overflow="fold")
     table.add_column("weights, KV", min_width=9)
     table.add_column("replicas", min_width=8)
     columns = ["dev.", f"TTFT\np{p}", f"TPOT\np{p}", "tok/s\nuser", "tok/s\ndevice"]
@@ -278,7 +278,7 @@ def plan_tables(view: PlanView) -> Iterator[RenderableType]:
     for words, (i, launch) in zip(("Start the winner", "Start the runner-up"), view.launches.items(), strict=False):
         f = view.finalists[i]
         where = f" as {launch.file}" if launch.file else ""
-        yield Text(f"{words}, on each of {f.n_replicas} replicas of {f.candidate.cut.n_devices} devices{where}", "bold")
+        yield Text(f"{words}, {copies_text(f)}{where}", "bold")
         yield Text(launch.shown)
         for note in launch.notes:
             yield Text(f"Note: {note}", style="yellow")

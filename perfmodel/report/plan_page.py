@@ -19,7 +19,7 @@ from perfmodel.plan.space import Family
 from perfmodel.report.notes import rate
 from perfmodel.report.page import cards, figure_html, items, page, section, table
 from perfmodel.report.plan import assumptions, plan_document, plan_rows, split_rows, warnings
-from perfmodel.report.plan_view import FRONTS, SURE, PlanView, short_time, target_text
+from perfmodel.report.plan_view import FRONTS, SURE, PlanView, copies_text, short_time, target_text
 from perfmodel.report.sensitivity import SensitivityView
 from perfmodel.serving.metrics import DEFINITIONS
 from perfmodel.sources import citation
@@ -149,7 +149,7 @@ def _body(view: PlanView) -> Iterator[str]:
     for words, (i, launch) in zip(("Winner", "Runner-up"), view.launches.items(), strict=False):
         f = view.finalists[i]
         where = f", as {launch.file}" if launch.file else ""
-        head = f"{words}: on each of {f.n_replicas} replicas of {f.candidate.cut.n_devices} devices{where}"
+        head = f"{words}: {copies_text(f)}{where}"
         launches.append(f"<p><b>{escape(head)}</b></p><pre>{escape(launch.shown)}</pre>{items(launch.notes)}")
     yield section("How to start it", *launches)
 

@@ -20,7 +20,7 @@ from perfmodel.plan.split import Split, best_split, confirmed_split, splits_of
 from perfmodel.report.answer import bound_text
 from perfmodel.units import time_text
 
-__all__ = ["FRONTS", "SURE", "PlanView", "short_time", "target_text"]
+__all__ = ["FRONTS", "SURE", "PlanView", "copies_text", "short_time", "target_text"]
 
 _N_CONFIRMED: Final = 2
 """Splits of prefill and decode that are simulated."""
@@ -157,6 +157,13 @@ def _behind(contest: Contest, best: Finalist, own: Finalist) -> str:
         "energy": f"takes {ratio:.3g} x the energy",
     }
     return words[objective] + spent
+
+
+def copies_text(finalist: Finalist) -> str:
+    """Return on how many devices a launch line has to be started, and how often."""
+    n = finalist.candidate.cut.n_devices
+    devices = f"{n} device{'s' if n > 1 else ''}"
+    return f"on {devices}" if finalist.n_replicas == 1 else f"on each of {finalist.n_replicas} replicas of {devices}"
 
 
 def short_time(seconds: float) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.report.answer import setup_document, setup_text
 from perfmodel.report.notes import note_parts, rate
+from perfmodel.report.serving import LIMIT_WORDS
 from perfmodel.serving.deployment import ServingCase
 from perfmodel.serving.metrics import DEFINITIONS
 from perfmodel.serving.rate_sweep import KNEE_FACTOR, RatePoint, RateSweep
@@ -81,7 +82,7 @@ def _cells(point: RatePoint, *, with_slo: bool) -> list[str]:
     cells += ["-" if time is None else time_text(time) for time in times]
     if with_slo:
         cells.append("-" if result.goodput_frac is None else f"{100 * result.goodput_frac:.3g} %")
-    limit = result.binding_limit
+    limit = LIMIT_WORDS[result.binding_limit]
     return [*cells, limit if result.is_stable else f"{limit}, piles up"]
 
 

@@ -17,7 +17,7 @@ from perfmodel.units import NS_PER_S, time_text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["bench_document", "request_rows", "serving_document", "serving_tables", "serving_warnings"]
+__all__ = ["LIMIT_WORDS", "bench_document", "request_rows", "serving_document", "serving_tables", "serving_warnings"]
 
 _LATENCIES: Final[Mapping[str, tuple[str, str]]] = {
     "ttft_s": ("Time to first token", "ttft"),
@@ -26,14 +26,15 @@ _LATENCIES: Final[Mapping[str, tuple[str, str]]] = {
     "e2e_s": ("End to end", "e2el"),
     "queue_s": ("Waiting before the first step", ""),
 }
-_LIMITS: Final = {
-    "arrival_rate": "nothing waits",
+LIMIT_WORDS: Final = {
+    "arrival_rate": "nothing",
     "kv_capacity": "KV blocks",
     "max_num_seqs": "max_num_seqs",
     "token_budget": "token budget",
     "batch_closed": "end of the static batch",
     "batch_window": "batching window",
 }
+"""What requests wait for, in words; an arrival is no limit of the server."""
 
 
 def serving_warnings(serving: ServingCase, result: ServingResult) -> list[str]:
@@ -248,4 +249,4 @@ def _feature_rows(result: ServingResult) -> Iterator[tuple[str, str]]:
 
 def _limits_text(shares: Mapping[str, float]) -> str:
     ranked = sorted(shares.items(), key=lambda pair: -pair[1])
-    return ", ".join(f"{_LIMITS[name]} {100 * share:.3g} %" for name, share in ranked if share >= 0.0005)
+    return ", ".join(f"{LIMIT_WORDS[name]} {100 * share:.3g} %" for name, share in ranked if share >= 0.0005)

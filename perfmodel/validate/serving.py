@@ -27,6 +27,8 @@ from perfmodel.validate.steps import SETUP_COLUMNS, case_of_row
 __all__ = ["KV_NOTE", "LoadWords", "load_words", "serve_predictions", "served_case"]
 
 _WORD: Final = re.compile(r"(lengths)-([\d.]+)-([\d.]+)|(requests)-([\d.]+)x|(budget|seqs|poll|wait)-(\d+)")
+_TAIL: Final = re.compile(r"p(?!50$)\d+")
+"""Percentiles that a mean cannot stand for; beside a median it is close."""
 _FLOOD: Final = 2.0**20
 """Users who keep every slot taken, whatever the engine."""
 KV_NOTE: Final = "the KV cache is the limit: a simulation is more exact"
@@ -85,6 +87,9 @@ def served_case(case: Case, words: LoadWords, longest: float) -> Case:
 def serve_predictions(parts: Parts, table: Table, at: Positions) -> Iterator[Found]:
     """Yield predictions of the serving rows at `at`, setup by setup and metric by metric."""
     for words, here in grouped(table, at, ("op", "variant", *SETUP_COLUMNS)):
+        if _TAIL.fullmatch(words["op"]):
+            yield refused(here, f"the closed form gives means, no {words['op']}: `perfmodel diagnose` has percentiles")
+            continue
         if words["op"] == "disagg":
             yield refused(here, "prompts and decodes on workers of their own are not predicted in closed form")
             continue

@@ -250,3 +250,10 @@ def test_numbers_that_may_be_arrays_are_not_asked_which_is_larger(file: Path) ->
             ):
                 used = {ast.unparse(argument) for argument in call.args}
                 assert not used & numbers, f"{node.name}: {ast.unparse(call)}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "cli").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_of_the_help_fit_a_terminal_of_80_columns(path: Path) -> None:
+    docs = [ast.get_docstring(node) or "" for node in ast.walk(tree(path)) if isinstance(node, ast.FunctionDef)]
+    lines = [line for doc in docs for block in doc.split("```")[1::2] for line in block.splitlines()]
+    assert [line for line in lines if len(line) > 76] == []

@@ -209,6 +209,15 @@ def test_whatif_compares_marks_and_explains(run_cli: Run) -> None:
     assert all(len(line) <= 118 for line in ran.out.splitlines())
 
 
+def test_whatif_names_the_quickest_where_more_devices_pay_only_in_latency(run_cli: Run) -> None:
+    asked = ("whatif", "llama-2-7b", "rtx-3090", "--batch", "1", "--isl", "512", "--vary")
+    ran = run_cli(*asked, "devices=1,2")
+    assert "Best per device: #1 devices=1" in ran.out
+    assert "Quickest for one request: #2" in " ".join(ran.out.split())
+    assert "devices weights/rank" in ran.out  # the axis alone, not the number of devices once more
+    assert "Quickest" not in run_cli(*asked, "batch=1,4").out  # another load is not compared
+
+
 def test_whatif_says_what_differs(run_cli: Run) -> None:
     data = answer(run_cli, "whatif", "qwen3-32b", "a100-80gb-sxm", "--vary", "tp=1,2", "--batch", "64")
     one, two = data["variations"]
@@ -320,7 +329,9 @@ def test_lists_and_shows(run_cli: Run) -> None:
     assert "4090" in run_cli("hardware", "list", "4090").out
     assert "source" in run_cli("hardware", "show", "ascend-910b2").out
     assert "one direction" in run_cli("hardware", "show", "dgx-a100").out
-    assert "difference +0" in run_cli("models", "show", "deepseek-v3").out
+    shown = run_cli("models", "show", "deepseek-v3").out
+    assert "difference +0" in shown
+    assert "163,840" in shown  # longest context
     assert {row["kind"] for row in json.loads(run_cli("hardware", "list", "h100", "--json").out)} == {
         "device",
         "system",

@@ -232,6 +232,14 @@ def _run_rows(run: ServingRun, context: Context, *, status: str, note: str) -> l
     return rows
 
 
+def _another_model(run: ServingRun, context: Context) -> tuple[str, ...]:
+    """Return that the run names another model than the one that is stated, where both are named."""
+    if not run.model or not context.model:
+        return ()
+    (own, _), (stated, _) = model_and_scheme(run.model), model_and_scheme(context.model)
+    return () if own == stated else (f"the file says that {own} was served; {stated}, which is stated, counts",)
+
+
 def imported_serving(runs: Sequence[ServingRun], context: Context, format_name: str) -> Imported:
     """Return several runs as measurements; a run that must not be fitted has status invalid and says why."""
     rows: list[Row] = []
@@ -241,6 +249,7 @@ def imported_serving(runs: Sequence[ServingRun], context: Context, format_name: 
     for i, run in enumerate(map(_finite, runs)):
         broken, odd = serving_doubts(run, min_success_frac=context.min_success_frac)
         broken += _impossible(run, context)
+        odd += _another_model(run, context)
         label = f"run {i + 1}: " if len(runs) > 1 else ""
         warnings += [f"{label}{sentence}" for sentence in (*broken, *odd)]
         usable &= not broken

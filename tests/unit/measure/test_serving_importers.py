@@ -52,6 +52,8 @@ def test_what_a_file_lacks_is_asked_for() -> None:
 def test_stated_words_win_and_misspelled_ones_are_refused() -> None:
     found = import_file(DATA / "vllm_serve.json", device="l4", model="my-model", tp=4)
     assert (found.rows[0].model, found.rows[0].tp) == ("my-model", 4)
+    assert found.warnings == ("the file says that qwen2.5-7b was served; my-model, which is stated, counts",)
+    assert import_file(DATA / "vllm_serve.json", device="l4", model="Qwen/Qwen2.5-7B-Instruct").warnings == ()
     with pytest.raises(MeasurementError, match="did you mean device"):
         import_file(DATA / "vllm_serve.json", devise="l4")
 

@@ -73,6 +73,13 @@ def test_all_faults_are_reported_at_once_and_the_list_is_capped() -> None:
     assert "and 30 more" in message
 
 
+def test_a_column_that_is_empty_throughout_is_one_fault() -> None:
+    lines = "\n".join(GOOD.replace("a100-80gb-sxm", "").replace("g1", f"g{i}", 1) for i in range(50))
+    with pytest.raises(MeasurementError, match="column device: got nothing in any row") as caught:
+        table_from_text(f"{HEADER}\n{lines}\n")
+    assert [fault.where for fault in caught.value.faults] == ["column device"]
+
+
 def test_an_unknown_column_is_refused_by_name() -> None:
     assert "did you mean runtime" in _message(f"{HEADER},runtme\n{GOOD},x\n")
 

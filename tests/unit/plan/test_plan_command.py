@@ -46,6 +46,8 @@ def test_the_table_says_who_wins_and_why_the_other_lost(run_cli: Run) -> None:
         "Assumed",
     ):
         assert words in ran.out
+    assert "- rtx-4090: from the profile of vllm-0.11: activation peak" in ran.out
+    assert "of 1 replicas" not in ran.out
 
 
 def test_csv_has_a_row_for_each_rival(run_cli: Run) -> None:

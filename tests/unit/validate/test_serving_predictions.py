@@ -48,6 +48,13 @@ def test_a_row_is_the_closed_form_of_its_load(catalogue: Catalogue) -> None:
     assert np.all((found.low < found.predicted) & (found.predicted < found.high))
 
 
+def test_a_mean_stands_beside_a_median_and_not_beside_a_tail(catalogue: Catalogue) -> None:
+    found = predictions(rows({}, {"op": "p50"}, {"op": "p99"}), catalogue)
+    assert found.predicted[0] == found.predicted[1]
+    assert np.isnan(found.predicted[2])
+    assert "no p99" in found.reason[2]
+
+
 def test_metrics_of_one_load_agree_by_littles_law(catalogue: Catalogue) -> None:
     names = ("ttft_s", "tpot_s", "e2e_s", "requests_per_s", "output_tokens_per_s", "itl_s")
     ttft, tpot, e2e, requests, tokens, itl = predictions(rows(*({"metric": n} for n in names)), catalogue).predicted
