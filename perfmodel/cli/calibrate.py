@@ -10,6 +10,7 @@ import typer
 from perfmodel.cli.flags import Json
 from perfmodel.cli.names import hardware_names
 from perfmodel.cli.options import catalogue_of
+from perfmodel.cli.tables import checked_tables, not_a_source
 from perfmodel.errors import SpecError
 from perfmodel.specs.catalogue import Catalogue, user_home
 
@@ -47,7 +48,6 @@ def calibrate(
         _suggest(catalogue, spec.name, as_json=as_json)
         return
     from perfmodel.fit.calibrate import calibration_from, calibration_text, written_calibration
-    from perfmodel.measure.csv_io import read_table
     from perfmodel.report.calibration import calibration_document, calibration_tables
     from perfmodel.report.output import json_text, progress, shown
 
@@ -56,7 +56,9 @@ def calibrate(
     to_stdout = str(target) == "-"
     if target.exists() and not force:
         raise SpecError(f"{target} exists", cure="Give --force to replace it, or -o for another file.")
-    read = [read_table(path) for path in (tables or _shipped(catalogue))]
+    paths = tables or _shipped(catalogue)
+    not_a_source([target], paths)
+    read = checked_tables(paths, catalogue)
     with progress("fitting", 12) as advance:
         made = calibration_from(spec, read, catalogue=catalogue, engine=engine, advanced=lambda _: advance(1))
     if to_stdout:

@@ -74,6 +74,9 @@ def fit(
         raise SpecError("an argument is not understood", got=" ".join(rest), cure="`perfmodel fit --help` shows all.")
     if not x or y is None:
         raise SpecError("a fit needs columns", expected="--x COLUMN --y COLUMN")
+    from perfmodel.cli.tables import not_a_source
+
+    not_a_source([output, plot], [path])
     if output is not None and output.exists() and not force:
         raise FitError(f"{output.name} exists already", cure="Choose another name, or --force to replace it.")
     from perfmodel.report.fit_command import FitRequest, fitted, saved_plot, shown_text

@@ -67,6 +67,9 @@ def import_(
         return
     if file is None:
         raise SpecError("no file is named", expected="a file to read", cure="--list-formats shows what can be read.")
+    from perfmodel.cli.tables import not_a_source
+
+    not_a_source([output], [file])
     stated = {
         "device": device, "model": model, "runtime": runtime, "compute_dtype": compute_dtype,
         "quantization": quantization, "kv_dtype": kv_dtype, "link": link, "op": op, "variant": variant,

@@ -34,19 +34,19 @@ def predict(
     import sys
 
     from perfmodel.cli.options import catalogue_of
-    from perfmodel.errors import InfeasibleError, MeasurementError, SpecError
-    from perfmodel.measure.csv_io import read_table
+    from perfmodel.cli.tables import checked_tables, not_a_source
+    from perfmodel.errors import InfeasibleError, MeasurementError
     from perfmodel.report.output import json_text, progress
     from perfmodel.report.prediction import prediction_csv, prediction_rows, prediction_summary, written_whole
     from perfmodel.validate.predict import predictions
 
-    if output is not None and output.exists() and table.exists() and output.samefile(table):
-        raise SpecError("the output is the table itself", got=str(output), expected="another file")
-    asked = read_table(table, is_question=True)
+    not_a_source([output], [table])
+    catalogue = catalogue_of(catalog)
+    (asked,) = checked_tables([table], catalogue, is_question=True)
     if not len(asked):
         raise MeasurementError(f"{table} has no rows", expected="a header and at least one row")
     with progress("predict", len(asked)) as advance:
-        found = predictions(asked, catalogue_of(catalog), calibration, on_rows_done=advance)
+        found = predictions(asked, catalogue, calibration, on_rows_done=advance)
     json_wanted = as_json or (output is not None and output.suffix == ".json")
     text = json_text(prediction_rows(found)) + "\n" if json_wanted else prediction_csv(found)
     if output is None:

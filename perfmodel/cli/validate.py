@@ -64,6 +64,7 @@ def validate(
     import sys
 
     from perfmodel.cli.options import catalogue_of
+    from perfmodel.cli.tables import checked_tables, not_a_source
     from perfmodel.errors import InfeasibleError, MeasurementError
     from perfmodel.report.output import json_text, progress, shown
     from perfmodel.report.picture import checked_picture
@@ -71,12 +72,14 @@ def validate(
     from perfmodel.report.validation import accuracy_documents, accuracy_table, saved_figure
     from perfmodel.validate.accuracy import error_bounds, error_table, exceeded, parsed_groups
     from perfmodel.validate.predict import predictions
-    from perfmodel.validate.shipped import read_all, shipped_tables
+    from perfmodel.validate.shipped import one_table, shipped_tables
 
     checked_picture(plot)
     groups, bounds = parsed_groups(by), error_bounds(bound or ())
     catalogue = catalogue_of(catalog)
-    measured: Table = read_all(tables or shipped_tables(catalogue), usable_only=not every)
+    paths = tuple(tables or shipped_tables(catalogue))
+    not_a_source([write, plot], paths)
+    measured: Table = one_table(checked_tables(paths, catalogue), usable_only=not every)
     if not len(measured):
         raise MeasurementError("there are no rows to validate against", expected="rows of status ok or inferred")
     with progress("validate", len(measured)) as advance:
@@ -90,12 +93,14 @@ def validate(
         from perfmodel.report.prediction import written_whole
 
         print(f"wrote {written_whole(write, accuracy_page(found, catalogue))}", file=sys.stderr)
-    both = None
+    both = runs = None
     n_simulated = whole("--simulate", simulate, kind="count")
     if n_simulated is not None:
         from perfmodel.validate.serve_sim import both_answers, runs_to_simulate
 
         runs = runs_to_simulate(measured, catalogue, n_simulated)
+        if not len(runs):
+            print("note: the tables hold no serving run that can be simulated", file=sys.stderr)
         with progress("simulate", len(runs)) as advance:
             both = both_answers(runs, catalogue, on_rows_done=advance)
     if as_json:
@@ -105,7 +110,10 @@ def validate(
         print(json_text(document))
     elif write is None:
         shown(accuracy_table(errors))
-        if both is not None:
+        if both is not None and runs is not None and len(runs):
             shown(simulation_table(both))
+    if not (found.reason == "").any():
+        reasons = "; ".join(sorted({str(reason) for reason in found.reason})[:3])
+        raise InfeasibleError("no row could be predicted", got=reasons, expected="rows of known devices and models")
     if failures:
         raise InfeasibleError("the predictions are worse than stated bounds allow", cure="; ".join(failures))

@@ -297,8 +297,10 @@ def _sources(tables: Sequence[Table], device: Device) -> list[str]:
 
 def _found_text(tables: Sequence[Table], device: Device) -> str:
     n_rows = sum(int((table["device"] == device.name).sum()) for table in tables)
+    n_usable = sum(len(table.where(device=device.name)) for table in tables)
     others = sorted({str(name) for table in tables for name in set(table["device"])} - {device.name})
-    return f"{n_rows} rows of it" + (f"; the tables hold {', '.join(others)}" if others else "")
+    usable = "" if n_usable == n_rows else f", {n_usable} of them usable"
+    return f"{n_rows} rows of it{usable}" + (f"; the tables hold {', '.join(others)}" if others else "")
 
 
 def transferred(calibration: Calibration, device: Device, rule: TransferRule, *, why: str) -> Calibration:

@@ -200,6 +200,9 @@ def _oddities(data: FitData) -> tuple[str, ...]:
     same = groups[order][1:] == groups[order][:-1]
     equal = same & (data.y[order][1:] == data.y[order][:-1])
     notes = []
+    below = np.flatnonzero(data.y < 0.0)
+    if below.size and data.y_name.endswith(("_s", "_seconds", "time")):
+        notes.append(f"{data.y_name} is below zero in {_row_text([data.rows[i] for i in below])}: no time is negative.")
     if equal.any():
         notes.append(f"{int(equal.sum())} rows repeat another row exactly; each counts as a measurement of its own.")
     low = np.full(groups.max() + 1, np.inf)

@@ -199,8 +199,9 @@ def _snapped(problem: Problem, point: Array, residual: Array, slopes: Array) -> 
                 if problem.log[j]
                 else distance <= max(1e-3 * problem.typical[j], 1e-9 * abs(edge))
             )
-            effect = float(np.sqrt((slopes[:, j] ** 2).sum())) * distance
-            if math.isfinite(edge) and near and effect <= _AT_BOUND * size:
+            if not (math.isfinite(edge) and near):
+                continue
+            if float(np.sqrt((slopes[:, j] ** 2).sum())) * distance <= _AT_BOUND * size:
                 point = point.copy()
                 point[j], bound[j] = edge, True
     return point, bound

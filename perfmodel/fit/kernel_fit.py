@@ -42,6 +42,10 @@ LEAST_ROWS: Final = 12
 
 _REPLAYED: Final = ("attention/decode", "mla/decode")
 """Classes whose benchmark operands may stay in L2 between repeats."""
+_OTHER_UNIT: Final = 300.0
+"""Rows that take so many times what the prior gives were hardly written in seconds."""
+_CONTRADICTS: Final = 2.0
+"""Repeats of one shape that differ by such a factor cannot both be described."""
 _KNEED: Final = ("matmul", "moe", "attention/prefill", "mla")
 
 
@@ -160,8 +164,19 @@ def _solved(device: Device, prior: Prior, rows: OperatorRows, start: Floats) -> 
     return solved(lambda logs: replayed_times(device, prior, logs, rows), rows.time_s, start, search)
 
 
+def _same_work(rows: OperatorRows) -> NDArray[np.intp]:
+    """Return for each row the number of its work: rows with equal counts do the same."""
+    n_rows = len(rows.time_s)
+    counts = [np.broadcast_to(c, n_rows) for c in rows.work._asdict().values() if isinstance(c, np.ndarray)]
+    of_row = np.unique(np.stack(counts, axis=1), axis=0, return_inverse=True)[1]
+    return np.asarray(of_row, dtype=np.intp).reshape(-1)
+
+
 def _folds(rows: OperatorRows) -> NDArray[np.intp]:
+    """Return the fold of each row: whole shapes together, rows of equal work where all have one shape."""
     shapes, of_row = np.unique(rows.groups, return_inverse=True)
+    if len(shapes) == 1:
+        shapes, of_row = np.unique(_same_work(rows), return_inverse=True)
     order = np.random.default_rng(0).permutation(len(shapes))
     return order[of_row] % max(2, min(N_FOLDS, len(shapes)))
 
@@ -171,8 +186,6 @@ def _left_out(device: Device, prior: Prior, rows: OperatorRows, start: Floats) -
     errors = np.zeros(len(rows.time_s))
     for fold in np.unique(fold_of):
         out = fold_of == fold
-        if np.all(out):
-            continue
         logs, _ = _solved(device, prior, rows.selected(~out), start)
         kept = rows.selected(out)
         errors[out] = replayed_times(device, prior, logs, kept) / kept.time_s - 1.0
@@ -194,6 +207,13 @@ def fitted_kernel(
         raise FitError(
             f"{rows.kernel} on {rows.device}: too few rows to fit", got=str(n_rows), expected=f"at least {LEAST_ROWS}"
         )
+    if len(np.unique(_same_work(rows))) == 1:
+        raise FitError(
+            f"{rows.kernel} on {rows.device}: all rows measure the same work",
+            got=f"{n_rows} repeats of {rows.groups[0]}",
+            expected="at least two shapes",
+            cure="Measure other sizes: one size tells one time, not what it consists of.",
+        )
     prior = prior_of(base, rows, rules)
     logs, covariance = _solved(device, prior, rows, prior.centres)
     if leave_out:
@@ -204,6 +224,7 @@ def fitted_kernel(
     rel_sds = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     scatter = Coef(value=scatter_of(errors), source=source)
     fit = with_parameters(prior, logs, rel_sds, source).model_copy(update={"scatter": scatter})
+    prior_errors = predicted_times(device, rows.kernel, base, rows.work) / rows.time_s - 1.0
     record = FitRecord(
         runtime=rows.runtime,
         n_rows=n_rows,
@@ -215,9 +236,8 @@ def fitted_kernel(
         ranges=_ranges(rows),
         parameters=prior.names,
         log_covariance=tuple(tuple(float(c) for c in line) for line in covariance),
-        remarks=_remarks(prior, logs, rel_sds),
+        remarks=(*_odd_rows(rows, prior_errors), *_remarks(prior, logs, rel_sds)),
     )
-    prior_errors = predicted_times(device, rows.kernel, base, rows.work) / rows.time_s - 1.0
     return FittedKernel(rows.kernel, fit, record, errors, covered, prior_errors)
 
 
@@ -229,6 +249,31 @@ def _ranges(rows: OperatorRows) -> dict[str, tuple[float, float]]:
         for name, value in counts.items()
         if isinstance(value, np.ndarray)
     }
+
+
+def _odd_rows(rows: OperatorRows, prior_errors: Floats) -> tuple[str, ...]:
+    """Return what is odd about the rows themselves: other units, contradictions, one shape alone."""
+    remarks, n_rows = [], len(rows.time_s)
+    slow = prior_errors < 1.0 / _OTHER_UNIT - 1.0
+    if slow.any():
+        remarks.append(
+            f"{int(slow.sum())} of {n_rows} rows take more than {_OTHER_UNIT:.0f} times what the prior gives "
+            f"(first: {rows.ids[np.argmax(slow)]}): are all values in seconds?"
+        )
+    of_row = _same_work(rows)
+    low, high = np.full(of_row.max() + 1, np.inf), np.zeros(of_row.max() + 1)
+    np.minimum.at(low, of_row, rows.time_s)
+    np.maximum.at(high, of_row, rows.time_s)
+    split = high > _CONTRADICTS * low
+    if split.any():
+        worst = np.flatnonzero(of_row == np.argmax(high / low))
+        remarks.append(
+            f"contradictory rows: repeats of {int(split.sum())} shapes differ by more than a factor of "
+            f"{_CONTRADICTS:.0f} (worst: {', '.join(rows.ids[worst][:4])})"
+        )
+    if len(np.unique(rows.groups)) == 1:
+        remarks.append("rows of one shape only: errors are on sizes left out, not on shapes left out")
+    return tuple(remarks)
 
 
 def _remarks(prior: Prior, logs: Floats, rel_sds: Floats) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from perfmodel.fit.data import FitData
 from perfmodel.fit.laws.base import FitLaw
 from perfmodel.fit.result import Errors, Finding, FitResult, Grade
 
-__all__ = ["evaluation_verdict", "findings", "percent", "verdict"]
+__all__ = ["evaluation_verdict", "findings", "percent", "r_squared_text", "verdict"]
 
 _TRADE_OFF: Final = 0.99
 _ALPHA: Final = 0.01
@@ -159,13 +159,22 @@ def _residuals(result: FitResult) -> list[Finding]:
     return found
 
 
+def r_squared_text(value: float, form: str = ".4f") -> str:
+    """Return R2 in words; there is none where y does not vary.
+
+    >>> r_squared_text(0.98765), r_squared_text(float("nan"))
+    ('0.9877', 'not defined')
+    """
+    return f"{value:{form}}" if math.isfinite(value) else "not defined"
+
+
 def verdict(result: FitResult) -> str:
     """Return the verdict on a fit as a paragraph: grade, how close, and every finding."""
     error = result.errors
     ranges = ", ".join(f"{name} {low:g} to {high:g}" for name, (low, high) in result.x_range.items())
     head = (
         f"{result.grade.capitalize()}: {result.law.title}, {result.n} points, {result.k} parameter{_s(result.k)} "
-        f"fitted: R2 = {error.r_squared:.4f}, error median {percent(error.median_rel_frac)}, "
+        f"fitted: R2 = {r_squared_text(error.r_squared)}, error median {percent(error.median_rel_frac)}, "
         f"worst {percent(error.max_rel_frac)}. "
         f"Fitted on {ranges}; outside is extrapolation."
     )
@@ -175,7 +184,7 @@ def verdict(result: FitResult) -> str:
 def evaluation_verdict(law: FitLaw, found: Errors, data: FitData) -> str:
     """Return the verdict on a law with given parameters: whether it reproduces the data."""
     sizes = f"error median {percent(found.median_rel_frac)}, worst {percent(found.max_rel_frac)}"
-    numbers = f"R2 = {found.r_squared:.3g}, {sizes}"
+    numbers = f"R2 = {r_squared_text(found.r_squared, '.3g')}, {sizes}"
     if not np.isfinite(found.rmse):
         return f"The law {law.name} with the given parameters has no finite value on this data."
     if found.r_squared < 0.0:

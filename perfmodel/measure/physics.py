@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from perfmodel.measure.csv_io import read_table
 from perfmodel.measure.floors import DeviceFloor, Floors, ModelFloor, beyond_cache, element_bytes
 from perfmodel.measure.schema import KINDS, USABLE
-from perfmodel.measure.table import Table
+from perfmodel.measure.table import Table, near
+from perfmodel.measure.text import listed
 from perfmodel.specs.catalogue import Catalogue
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PhysicsReport",
     "checked_table",
     "implied_prefill_finding",
+    "physics_notes",
     "physics_report",
     "with_suspects",
 ]
@@ -33,6 +35,9 @@ __all__ = [
 Array = NDArray[np.float64]
 SLACK_FRAC: Final = 0.05
 """Share by which a row may beat its bound before it is reported: rounded figures and timer ticks."""
+_MOST_NOTED: Final = 3
+_OTHER_UNIT: Final = 100.0
+"""A row that beats its bound so many times was hardly written in base units."""
 
 _MLA_LATENT: Final = 576
 """Elements that a token leaves in the cache of a layer: 512 + 64 in every MLA model so far."""
@@ -50,6 +55,8 @@ class Finding:
     limit: float
     factor: float
     hint: str = ""
+    row: int = -1
+    """Position in the table."""
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""
@@ -66,6 +73,8 @@ class PhysicsReport:
     n_checked: int
     unknown_devices: tuple[str, ...]
     unknown_models: tuple[str, ...]
+    usable: tuple[Finding, ...] = ()
+    """The findings about rows that a fit would take: their status is ok or inferred."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,7 @@ class _Group:
     device: DeviceFloor
     model: ModelFloor | None
     words: Mapping[str, str]
+    positions: NDArray[Any]
 
     def __getitem__(self, name: str) -> Array:
         return np.asarray(self.table[name], dtype=np.float64)
@@ -238,7 +248,8 @@ def _time_findings(g: _Group, slack_frac: float) -> tuple[list[Finding], NDArray
 def _finding(g: _Group, i: int, bound: str, factor: float) -> Finding:
     metric, kind, value = g.words["metric"], g.words["kind"], float(g["value"][i])
     limit = value * factor if metric.endswith("_s") and "per_s" not in metric else value / factor
-    return Finding(str(g.table["id"][i]), kind, metric, bound, value, limit, factor, _HINTS.get(kind, ""))
+    hint = _HINTS.get(kind, "")
+    return Finding(str(g.table["id"][i]), kind, metric, bound, value, limit, factor, hint, int(g.positions[i]))
 
 
 def _size_findings(g: _Group, slack_frac: float) -> tuple[list[Finding], NDArray[np.bool_]]:
@@ -261,7 +272,18 @@ def _size_findings(g: _Group, slack_frac: float) -> tuple[list[Finding], NDArray
     rows = np.flatnonzero(factor > (1.0 + slack_frac if at_most else 1.0 + 2 * slack_frac))
     ids = g.table["id"]
     found = [
-        Finding(str(ids[i]), kind, metric, bound, float(value[i]), float(limit[i]), float(factor[i])) for i in rows
+        Finding(
+            str(ids[i]),
+            kind,
+            metric,
+            bound,
+            float(value[i]),
+            float(limit[i]),
+            float(factor[i]),
+            "",
+            int(g.positions[i]),
+        )
+        for i in rows
     ]
     return found, np.ones(len(value), dtype=bool)
 
@@ -289,8 +311,9 @@ def physics_report(table: Table, catalogue: Catalogue, *, slack_frac: float = SL
         device = floors.device(words["device"])
         if device is None or words["kind"] not in KINDS:
             continue
-        model = floors.model(words["model"], words["quantization"]) if words["model"] else None
-        group = _Group(table.selected(rows), device, model, words)
+        is_bounded = words["kind"] in _BOUNDS or words["kind"] == "memory"
+        model = floors.model(words["model"], words["quantization"]) if words["model"] and is_bounded else None
+        group = _Group(table.selected(rows), device, model, words, rows)
         check = _time_findings if words["kind"] in _BOUNDS else _size_findings
         with np.errstate(invalid="ignore", divide="ignore"):
             found, checked = check(group, slack_frac)
@@ -298,21 +321,45 @@ def physics_report(table: Table, catalogue: Catalogue, *, slack_frac: float = SL
         n_checked += int(checked.sum())
     worst = tuple(sorted(findings, key=lambda finding: -finding.factor))
     unknown = tuple(sorted(floors.unknown_devices)), tuple(sorted(floors.unknown_models))
-    return PhysicsReport(worst, len(table), n_checked, *unknown)
+    status = table["status"]
+    usable = tuple(finding for finding in worst if status[finding.row] in USABLE)
+    return PhysicsReport(worst, len(table), n_checked, *unknown, usable)
 
 
 def with_suspects(table: Table, report: PhysicsReport) -> Table:
     """Return the table with the rows that beat physics marked suspect; rows that are not usable stay as they are."""
-    status = dict(zip(table["id"], table["status"], strict=True))
-    changes = {f.row_id: ("suspect", f"beats {f.bound} {f.factor:.3g} times") for f in report.findings}
-    return table.with_status({row_id: change for row_id, change in changes.items() if status[row_id] in USABLE})
+    return table.with_status({f.row: ("suspect", f"beats {f.bound} {f.factor:.3g} times") for f in report.usable})
+
+
+def physics_notes(table: Table, report: PhysicsReport, catalogue: Catalogue) -> tuple[str, ...]:
+    """Return what a reader of the table must be told, in sentences: usable rows beyond physics, and unknown names."""
+    name, beaten = Path(table.name).name, report.usable
+    notes = []
+    if beaten:
+        shown = "; ".join(str(finding) for finding in beaten[:_MOST_NOTED])
+        more = f"; and {len(beaten) - _MOST_NOTED} more" if len(beaten) > _MOST_NOTED else ""
+        unit = ". Are all values in base units?" if beaten[0].factor > _OTHER_UNIT else ""
+        notes.append(
+            f"{name}: {len(beaten)} of {len(table)} rows beat what their device can do and are taken as suspect: "
+            f"{shown}{more}{unit}"
+        )
+    for what, words in (("device", report.unknown_devices), ("model", report.unknown_models)):
+        if words:
+            n = int(np.count_nonzero(np.isin(table[what], words)))
+            known = catalogue.paths("hardware" if what == "device" else "model")
+            cure = near(words[0], known) if len(words) == 1 else ""
+            notes.append(
+                f"{name}: {n} of {len(table)} rows are of a {what} that the catalogue lacks: {listed(words)}"
+                + (f" ({cure})" if cure else "")
+            )
+    return tuple(notes)
 
 
 def checked_table(
-    path: Path | str, catalogue: Catalogue, *, slack_frac: float = SLACK_FRAC
+    path: Path | str, catalogue: Catalogue, *, slack_frac: float = SLACK_FRAC, is_question: bool = False
 ) -> tuple[Table, PhysicsReport]:
     """Return the table in a file with the rows that beat physics marked suspect, and the report about them."""
-    table = read_table(path)
+    table = read_table(path, is_question=is_question)
     report = physics_report(table, catalogue, slack_frac=slack_frac)
     return with_suspects(table, report), report
 

@@ -26,12 +26,14 @@ Cell = Literal["text", "number", "count"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: the type of its cells, the unit of a number, the least value that it may hold."""
+    """One column: the type of its cells, the unit of a number, the least and the largest value that it may hold."""
 
     cell: Cell
     unit: str = ""
     least: float = 0.0
     may_be_infinite: bool = False
+    most: float = 1e18
+    """Beyond it products of counts overflow, and nothing that was measured is so large."""
 
 
 _TEXTS_BEFORE = ("id", "kind", "device")
@@ -41,16 +43,17 @@ _SHAPE = ("m", "n", "k", "n_heads", "n_kv_heads", "head_dim", "hidden", "interme
 
 
 def _columns() -> dict[str, Column]:
-    text, count, number = Column("text"), Column("count", "1", 1.0), Column("number", "1")
+    text, count, number = Column("text"), Column("count", "1", 1.0, most=1e9), Column("number", "1")
+    size = Column("number", "1", most=1e12)
     return {
         **dict.fromkeys(_TEXTS_BEFORE, text),
         "n_devices": count,
         **dict.fromkeys(("link", "model", "runtime", "compute_dtype", "quantization", "kv_dtype"), text),
         **dict.fromkeys(_SIZES, count),
-        "batch": Column("number", "1", may_be_infinite=True),
-        **dict.fromkeys(_TOKENS, Column("number", "token")),
+        "batch": Column("number", "1", may_be_infinite=True, most=1e12),
+        **dict.fromkeys(_TOKENS, Column("number", "token", most=1e12)),
         "request_rate_per_s": Column("number", "1/s", may_be_infinite=True),
-        **dict.fromkeys(_SHAPE, number),
+        **dict.fromkeys(_SHAPE, size),
         "message_bytes": Column("number", "byte"),
         "n_instances": number,
         "layer": number,

@@ -127,13 +127,14 @@ class Table:
         words, numbers = np.unique(self[column].astype(str), return_counts=True)
         return {str(word): int(number) for word, number in zip(words, numbers, strict=True)}
 
-    def with_status(self, changes: Mapping[str, tuple[str, str]]) -> Table:
-        """Return the table in which the rows named by id have another status and one more sentence in their note."""
+    def with_status(self, changes: Mapping[int, tuple[str, str]]) -> Table:
+        """Return the table in which the rows at some positions have another status and one more sentence as note."""
+        if not changes:
+            return self
         status, note = self["status"].copy(), self["note"].copy()
-        for i, row_id in enumerate(self["id"]):
-            if row_id in changes:
-                status[i], why = changes[row_id]
-                note[i] = f"{note[i]}; {why}" if note[i] else why
+        for i, (word, why) in changes.items():
+            status[i] = word
+            note[i] = f"{note[i]}; {why}" if note[i] else why
         return Table({**self.columns, "status": status, "note": note}, self.n_rows, self.sidecar, self.name)
 
     def joined(self, other: Table) -> Table:
@@ -201,9 +202,12 @@ def _note_numbers(faults: Faults, table: Table, where: Where) -> None:
             bad = (values < rule.least) | (np.isinf(values) & ((values < 0) | (not rule.may_be_infinite)))
             if rule.cell == "count":
                 bad |= np.isfinite(values) & (values != np.floor(values))
+            large = np.isfinite(values) & (values > rule.most) & ~bad
         kind = "a whole number" if rule.cell == "count" else "a finite number"
         for i in np.flatnonzero(bad):
             faults.add(where(int(i), name), f"{values[i]:g}", f"{kind} of at least {rule.least:g}")
+        for i in np.flatnonzero(large):
+            faults.add(where(int(i), name), f"{values[i]:g}", f"at most {rule.most:g}")
 
 
 def _note_kinds(faults: Faults, table: Table, where: Where, always: Sequence[str]) -> None:

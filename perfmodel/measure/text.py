@@ -72,10 +72,15 @@ class Faults:
 
     def __init__(self) -> None:
         self._kept: list[Fault] = []
+        self._places: set[str] = set()
         self.count = 0
 
     def add(self, where: str, got: object = "", expected: str = "", cure: str = "") -> None:
-        """Note one fault."""
+        """Note one fault; of a place that has one already, later ones follow from the first and are left out."""
+        if where in self._places:
+            return
+        if where:
+            self._places.add(where)
         self.count += 1
         if len(self._kept) < MAX_FAULTS:
             shown = got if isinstance(got, str) else repr(got)

@@ -17,7 +17,7 @@ from perfmodel.fit.bands import BandKind, bootstrap_band, delta_band
 from perfmodel.fit.laws.base import Array
 from perfmodel.fit.ranking import Criterion, Ranking, Standing
 from perfmodel.fit.result import Evaluation, FitResult, Residual
-from perfmodel.fit.verdict import percent, verdict
+from perfmodel.fit.verdict import percent, r_squared_text, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,12 +74,12 @@ def fit_figure(
 def _title(result: FitResult) -> str:
     error = result.errors
     values = "   ".join(_value_text(result, i) for i in range(len(result.values)))
-    median = percent(error.median_rel_frac)
+    median, r_squared = percent(error.median_rel_frac), r_squared_text(error.r_squared)
     noun = "parameter" if result.k == 1 else "parameters"
     lines = [
         f"{result.law.name}:  {result.law.formula}",
         values,
-        f"n = {result.n}, {result.k} {noun}, R² = {error.r_squared:.4f}, median error {median}: {result.grade}",
+        f"n = {result.n}, {result.k} {noun}, R² = {r_squared}, median error {median}: {result.grade}",
     ]
     return "\n".join(textwrap.fill(line, 104) for line in lines)
 
@@ -261,7 +261,7 @@ def ranking_text(ranking: Ranking) -> str:
     ]
     for place, entry in enumerate(ranking.entries, 1):
         ranked = entry.standing is Standing.RANKED
-        r_squared = f"{entry.result.errors.r_squared:.4f}" if entry.result else ""
+        r_squared = r_squared_text(entry.result.errors.r_squared) if entry.result else ""
         score = entry.delta if by_aicc else entry.aicc
         note = entry.reason if not ranked else "as good as the first" if entry.close and place > 1 else ""
         rows.append(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from perfmodel.errors import FitError, UnknownNameError
 from perfmodel.fit.data import FitData, data_from_arrays
-from perfmodel.measure.csv_io import read_table
+from perfmodel.measure.physics import checked_table, physics_notes
 from perfmodel.measure.schema import COLUMNS
 from perfmodel.measure.table import Table
+from perfmodel.specs.catalogue import Catalogue
 
 __all__ = ["data_from_table", "is_measurement_table"]
 
@@ -52,7 +54,9 @@ def data_from_table(
     `y` is a numeric column, or an op or a metric whose `value` is meant. Without --where all rows must be of one kind
     and op: values of different things make no curve.
     """
-    table = read_table(path).where()
+    catalogue = Catalogue.standard()
+    whole, report = checked_table(path, catalogue)
+    table = whole.where()
     chosen = dict(where or {})
     if y not in COLUMNS:
         key = next((name for name in ("op", "metric") if np.any(table[name] == y)), None)
@@ -75,7 +79,7 @@ def data_from_table(
             cure = f"Choose with --where {name}=..."
             raise FitError(f"{path.name} holds several {name}s", got=", ".join(several), expected="one", cure=cure)
     name_of_y = chosen.get("op") or (str(table["op"][0]) if len(table) and y == "value" else "") or y
-    return data_from_arrays(
+    data = data_from_arrays(
         {name: table[name] for name in x},
         table[y],
         y_name=name_of_y,
@@ -84,6 +88,7 @@ def data_from_table(
         source=path.name,
         file_sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
+    return replace(data, notes=(*physics_notes(whole, report, catalogue), *data.notes))
 
 
 def _selected(table: Table, name: str, word: str) -> Table:

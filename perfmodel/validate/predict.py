@@ -90,13 +90,14 @@ def predictions(
     words = [np.full(n, "", dtype=object) for _ in range(4)]
     result = Predictions(table, *numbers, *words)
     parts = Parts(catalogue, calibration)
-    for found in _found(parts, table):
-        at = found.at
-        result.predicted[at], result.low[at], result.high[at] = found.value, found.low, found.high
-        result.bound[at] = found.bound
-        result.calibration[at], result.reason[at], result.remark[at] = found.calibration, found.reason, found.remark
-        if on_rows_done is not None:
-            on_rows_done(len(at))
+    with np.errstate(over="ignore", invalid="ignore"):  # counts too large for a float get a reason below
+        for found in _found(parts, table):
+            at = found.at
+            result.predicted[at], result.low[at], result.high[at] = found.value, found.low, found.high
+            result.bound[at] = found.bound
+            result.calibration[at], result.reason[at], result.remark[at] = found.calibration, found.reason, found.remark
+            if on_rows_done is not None:
+                on_rows_done(len(at))
     odd = ~(np.isfinite(result.predicted) & (result.predicted >= 0)) & (result.reason == "")
     result.reason[odd] = "the counts of this row give no finite time"
     for column in (result.predicted, result.low, result.high):

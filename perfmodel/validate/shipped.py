@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from perfmodel.measure.csv_io import read_table
 from perfmodel.measure.table import Table
 from perfmodel.specs.catalogue import Catalogue
 
-__all__ = ["read_all", "shipped_tables"]
+__all__ = ["one_table", "read_all", "shipped_tables"]
 
 
 def shipped_tables(catalogue: Catalogue) -> tuple[Path, ...]:
@@ -28,15 +28,17 @@ def shipped_tables(catalogue: Catalogue) -> tuple[Path, ...]:
 
 def read_all(paths: Iterable[Path], *, usable_only: bool = True) -> Table:
     """Return several tables as one, the constants of each sidecar filled in; usable rows only unless all are asked."""
-    tables = []
-    for path in paths:
-        table = read_table(path)
-        tables.append(table.where() if usable_only else table)
+    return one_table([read_table(path) for path in paths], usable_only=usable_only)
+
+
+def one_table(tables: Sequence[Table], *, usable_only: bool = True) -> Table:
+    """Return the rows of several tables in one; usable rows only unless all are asked for."""
     if not tables:
         raise MeasurementError("no table is named")
-    whole = reduce(Table.joined, tables)
+    kept = [table.where() if usable_only else table for table in tables]
+    whole = reduce(Table.joined, kept)
     ids = whole["id"]
-    return whole if len(np.unique(ids.astype(str))) == len(ids) else _renamed(whole, tables)
+    return whole if len(np.unique(ids.astype(str))) == len(ids) else _renamed(whole, kept)
 
 
 def _renamed(whole: Table, tables: Iterable[Table]) -> Table:
