@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,8 +46,19 @@ def _available(catalogue: Catalogue, texts: list[str] | None) -> dict[str, int]:
         count = whole("--available", value) if equals and value.strip() != "0" else 0
         if not equals or count is None:
             raise SpecError("a flag cannot be used", where="--available", got=repr(text), expected="device=count")
-        found[catalogue.hardware(name.strip()).device.name] = count
+        device = catalogue.hardware(name.strip()).device.name
+        if device in found:
+            raise SpecError(f"how many {device} there are is said twice", where="--available")
+        found[device] = count
     return found
+
+
+def _check_searched(catalogue: Catalogue, hardware: Sequence[str], flag: str, devices: Collection[str]) -> None:
+    """Raise SpecError for devices of a flag that are not searched: it would change nothing."""
+    searched_devices = {catalogue.hardware(name).device.name for name in hardware}
+    if others := [name for name in devices if name not in searched_devices]:
+        got, expected = ", ".join(others), f"one of those of --hardware: {', '.join(sorted(searched_devices))}"
+        raise SpecError("a device is not searched", where=flag, got=got, expected=expected)
 
 
 def _hardware(catalogue: Catalogue, text: str, available: dict[str, int]) -> tuple[str, ...]:
@@ -168,7 +180,10 @@ def plan(
     catalogue = catalogue_of(catalog)
     demand = _demand(isl, osl, request_rate, concurrent_users, think, length_spread)
     to_be_had = _available(catalogue, available)
+    prices = prices_from(catalogue, price or ())
     names = _hardware(catalogue, hardware, to_be_had)
+    _check_searched(catalogue, names, "--available", to_be_had)
+    _check_searched(catalogue, names, "--price", prices)
     targets = Targets(
         ttft_s=seconds("--ttft", ttft),
         tpot_s=seconds("--tpot", tpot),
@@ -195,7 +210,7 @@ def plan(
         headroom_frac=number("--headroom", headroom, low=0.0, high=0.99),
         calibration=calibration,
     )
-    found = searched(catalogue, space, demand, targets, prices=prices_from(catalogue, price or ()))
+    found = searched(catalogue, space, demand, targets, prices=prices)
     ranking = ranked(found, objective)
     with progress("simulate", 10) as advance:
         seeded = whole_number("--seed", seed, low=0, high=2**53)

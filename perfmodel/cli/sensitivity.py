@@ -13,7 +13,7 @@ import typer
 from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
 from perfmodel.cli.values import choice, given, number, seconds, words
-from perfmodel.errors import SpecError
+from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.plan.breakeven import BreakEven, break_even_instance, break_even_quantization, break_even_tp
 from perfmodel.plan.inverse import needed_for
 from perfmodel.plan.knobs import Knob, Scene, knobs_of, together
@@ -98,6 +98,14 @@ def sensitivity(
     if output not in here:
         cure = "Give --price 2.5/h." if of == "cost" else "Give --request-rate."
         raise SpecError(f"there is no {of} here", where="--of", cure=cure)
+    if not np.isfinite(here[output]).all():
+        limit = float(np.max(here["capacity_requests_per_s"]))
+        raise InfeasibleError(
+            f"there is no {of} of a queue that grows",
+            got=f"{rate:g} requests/s",
+            expected=f"below {limit:.4g} requests/s",
+            cure="Lower the rate, or look at --of capacity.",
+        )
     knobs = knobs_of(scene, (steady_of(scene).one.ttft, steady_of(scene).one.e2e))
     with progress("figures", len(knobs)) as advance:
         found = effects(scene, change_frac=change_frac, knobs=knobs, told=advance)

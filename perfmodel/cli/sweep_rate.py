@@ -15,7 +15,7 @@ from perfmodel.cli.options import asking
 from perfmodel.cli.serving_flags import SERVING
 from perfmodel.cli.simulate import objectives
 from perfmodel.cli.values import number, numbers, whole, whole_number
-from perfmodel.errors import SpecError
+from perfmodel.errors import InfeasibleError, SpecError
 from perfmodel.report.output import csv_text, json_text, progress, shown
 from perfmodel.report.picture import checked_picture
 from perfmodel.report.rate_sweep import rate_sweep_document, rate_sweep_rows, rate_sweep_tables
@@ -70,7 +70,8 @@ def sweep_rate(
 ) -> None:
     """Simulate traffic at many rates: where latency takes off, and which rate the objectives allow.
 
-    All rates serve the same requests, drawn once and sent faster and faster.
+    All rates serve the same requests, drawn once and sent faster and faster. Exit code 1 where no rate is within the
+    objectives.
 
     ```
     perfmodel sweep-rate llama-3.1-8b a100-80gb-sxm --isl 512 --osl 256 \\
@@ -128,3 +129,10 @@ def sweep_rate(
         print(csv_text(rate_sweep_rows(sweep)), end="")
     else:
         shown(*rate_sweep_tables(ready, sweep, what=what))
+    if slo is not None and sweep.best_requests_per_s is None:
+        raise InfeasibleError(
+            "no rate is within the objectives",
+            got=f"{sweep.points[0].requests_per_s:g} requests/s and more",
+            expected=f"{100 * share:g} % of the requests within them",
+            cure="Relax them, sweep lower --rates, or use more devices or replicas.",
+        )

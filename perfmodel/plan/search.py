@@ -162,6 +162,9 @@ def searched(
 
     `told` is called with the number of rows of each candidate that is done. Raises UnknownNameError for names.
     """
+    if targets.tpot_s is not None and demand.output_tokens <= 1:
+        got = "requests of one token, which have no time per output token"
+        raise SpecError("a target cannot be met or missed", where="tpot", got=got, cure="Leave it out.")
     kept = KeptCatalogue.of(catalogue)
     with _collector_off():
         found, refused, owners, parts = _evaluated(kept, space, demand, targets, chunk_rows, told)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import SpecError
-from perfmodel.report.output import whole_file
+from perfmodel.report.output import placed, whole_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -122,12 +122,14 @@ def figure_html(figure: Figure, caption: str, *, name: str) -> str:
 
 
 def checked_page(path: Path | None) -> Path | None:
-    """Return the path as it is; raises SpecError for a suffix that no page has."""
-    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+    """Return the path as it is; raises SpecError for a suffix that no page has, and where none can stand."""
+    if path is None:
+        return None
+    if path.suffix.lower() not in (".html", ".htm"):
         raise SpecError(
             f"a report cannot be written as {path.name}", got=f"suffix {path.suffix or 'none'}", expected=".html"
         )
-    return path
+    return placed(path)
 
 
 def saved_page(path: Path, text: str) -> Path:

@@ -70,7 +70,9 @@ def knob_text(knob: Knob, value: float) -> str:
     return f"{value:.4g}" if value < 1e4 else count(round(value))
 
 
-def _output_text(name: str, value: float) -> str:
+def _output_text(name: str, value: float | None) -> str:
+    if value is None:
+        return "none, as the queue grows"
     return time_text(value) if name.endswith("_s") and not name.endswith("per_s") else rate(value)
 
 
@@ -177,7 +179,7 @@ def sensitivity_tables(view: SensitivityView) -> Iterator[RenderableType]:
     lengths = f"{scene.input_tokens:g} in, {scene.output_tokens:g} out"
     yield Text(f"{setup_text(case)}; {load}, {lengths}; calibration {case.calibration.name}", style="bold")
     for name, value in outputs(scene).items():
-        yield Text(f"  {OUTPUTS[name]}: {_output_text(name, _one(value))}")
+        yield Text(f"  {OUTPUTS[name]}: {_output_text(name, _finite(value))}")
     if view.effects:
         yield Text(f"Elasticities (percent for one percent), by their effect on {OUTPUTS[view.output]}", style="bold")
         yield _table(view)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import SpecError
+from perfmodel.report.output import placed
 
 __all__ = ["checked_workbook", "saved_workbook"]
 
@@ -19,7 +20,7 @@ _SAMPLED: Final = 200
 
 
 def checked_workbook(path: Path | None) -> Path | None:
-    """Return the path as it is; raises SpecError for another suffix, or where openpyxl is not installed."""
+    """Return the path as it is; raises SpecError where no workbook can stand there, or openpyxl is not installed."""
     if path is None:
         return None
     if path.suffix.lower() != ".xlsx":
@@ -31,7 +32,7 @@ def checked_workbook(path: Path | None) -> Path | None:
         raise SpecError(
             f"{path.name} cannot be written", got="openpyxl is not installed", cure="pip install 'perfmodel[files]'"
         ) from error
-    return path
+    return placed(path)
 
 
 def saved_workbook(path: Path, sheets: Mapping[str, Rows]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,9 @@ def test_one_token_has_no_time_per_token(run_cli: Run) -> None:
     found = answer(run_cli, *asked, "--tp", "1", "--ttft", "1s")
     assert not [key for key in found["rivals"][0] if key.startswith("tpot_s")]
     assert " - " in run_cli(*asked, "--tp", "1", "--ttft", "1s").out
+    ran = run_cli(*asked, "--tpot", "50ms")
+    assert ran.code == 2
+    assert "have no time per output token" in ran.err
 
 
 def test_requests_beyond_the_context_are_refused(run_cli: Run) -> None:
@@ -131,3 +135,23 @@ def test_requests_beyond_the_context_are_refused(run_cli: Run) -> None:
     assert ran.code == 2
     assert "at most 40960" in ran.err
     assert run_cli(*asked, "--max-model-len", "60000", "--tp", "1", "--no-simulation").code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--price", "h20=1/h"), "--price: got h20"),
+        (("--available", "h20=4"), "--available: got h20"),
+        (("--available", "rtx-4090=4", "--available", "rtx-4090=8"), "said twice"),
+        (("--report", "/nonexistent/x.html"), "no such folder"),
+    ],
+)
+def test_what_would_change_nothing_or_cannot_be_written_is_refused_before_the_search(
+    run_cli: Run, tmp_path: Path, flags: tuple[str, ...], said: str
+) -> None:
+    page = tmp_path / "page.html"
+    asked = ("plan", "llama-3.1-8b", "--isl", "512", "--osl", "128", "--request-rate", "4", "--hardware", "rtx-4090")
+    ran = run_cli(*asked, "--report", str(page), *flags)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert not page.exists()

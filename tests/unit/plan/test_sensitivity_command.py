@@ -63,3 +63,13 @@ def test_cost_without_a_price_says_how(run_cli: Run) -> None:
     ran = run_cli("sensitivity", "llama-3.1-8b", "h20", "-b", "4", "--of", "cost")
     assert ran.code == 2
     assert "--price" in ran.err
+
+
+def test_a_rate_beyond_capacity_has_no_latency_and_says_so(run_cli: Run) -> None:
+    asked = ("sensitivity", "llama-3.1-8b", "a100-80gb-sxm", "--isl", "100", "--osl", "100", "--request-rate", "1e5")
+    ran = run_cli(*asked)
+    assert (ran.code, ran.out) == (1, "")
+    assert "a queue that grows" in ran.err
+    ran = run_cli(*asked, "--of", "capacity")
+    assert ran.code == 0
+    assert "mean time to first token: none, as the queue grows" in ran.out

@@ -135,3 +135,12 @@ def test_replicas_of_a_sweep_are_those_that_the_flags_ask_for(run_cli: Run) -> N
     one = answer(run_cli, "sweep-rate", *FLAGS)
     split = answer(run_cli, "sweep-rate", *FLAGS, "--prefill-replicas", "2", "--decode-replicas", "1")
     assert split["capacity_requests_per_s"] > 1.3 * one["capacity_requests_per_s"]
+
+
+def test_no_rate_within_the_objectives_is_exit_code_1(run_cli: Run) -> None:
+    asked = ("sweep-rate", "llama-3.1-8b", "a100-80gb-sxm", "--isl", "512", "--osl", "16", "--num-prompts", "50")
+    ran = run_cli(*asked, "--rates", "1,2", "--slo-ttft", "0.01")
+    assert ran.code == 1
+    assert "not even the lowest rate" in ran.out
+    assert "no rate is within the objectives" in ran.err
+    assert run_cli(*asked, "--rates", "1,2", "--slo-ttft", "1000").code == 0
