@@ -18,6 +18,17 @@ def _help(command: str) -> str:
     return subprocess.run(asked, capture_output=True, text=True, check=True, env=wide).stdout.rstrip()
 
 
+_PAGES = {"GLOSSARY.md": "glossary.html", "CHANGELOG.md": "changelog.html", "docs/benchmarks.md": "benchmarks.html"}
+"""Links of files that stand in the repository's root, and the pages that hold what they lead to."""
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Return a page whose links to files of the repository lead to the pages made of them."""
+    for file, page in _PAGES.items():
+        html = html.replace(f'href="{file}"', f'href="{page}"')
+    return html
+
+
 def on_files(files: Files, config: Any) -> Files:
     """Add the page of the commands."""
     parts = ["# Commands", "", "What `perfmodel COMMAND --help` prints.", ""]

@@ -136,7 +136,7 @@ def _table(view: SensitivityView) -> Table:
         "usd_per_million_tokens": "USD/\nMtok",
     }
     percent = 100 * view.change_frac
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))  # names of figures are long
     table.add_column("figure", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
     for name in names:

@@ -138,7 +138,7 @@ def _parity(
             measured[mine],
             predicted[mine],
             "o",
-            markersize=2.6,
+            markersize=_mark_size(len(measured)),
             alpha=0.55,
             color=colour,
             label=label,
@@ -146,13 +146,14 @@ def _parity(
             rasterized=True,
         )
     if len(measured):
-        ends = np.array([min(measured.min(), predicted.min()), max(measured.max(), predicted.max())])
+        ends = _decade(np.concatenate([measured, predicted]))
         axes.plot(ends, ends, color="#333333", linewidth=1.0)
         for factor in (1.25, 1 / 1.25):
             axes.plot(ends, ends * factor, color="#999999", linewidth=0.7, linestyle="--")
+        axes.set(xlim=ends, ylim=ends)
     axes.set(xscale="log", yscale="log", ylabel="predicted")
     axes.set_title("parity, dashed: a quarter off", fontsize=9.5, loc="left")
-    axes.legend(frameon=False, fontsize=8, markerscale=2.5, loc="upper left")
+    axes.legend(frameon=False, fontsize=8, markerscale=6.0 / _mark_size(len(measured)), loc="upper left")
 
 
 def _residuals(
@@ -161,13 +162,36 @@ def _residuals(
     ratio = np.clip(predicted / measured, 1 / _SPREAD, _SPREAD)
     for name, colour in drawn.items():
         mine = labels == name
-        axes.plot(measured[mine], ratio[mine], "o", markersize=2.6, alpha=0.5, color=colour, mew=0, rasterized=True)
+        axes.plot(
+            measured[mine],
+            ratio[mine],
+            "o",
+            ms=_mark_size(len(measured)),
+            alpha=0.5,
+            color=colour,
+            mew=0,
+            rasterized=True,
+        )
     axes.axhline(1.0, color="#333333", linewidth=1.0)
-    axes.set(xscale="log", yscale="log", ylabel="predicted / measured")
+    axes.set(xscale="log", yscale="log", ylabel="predicted / measured", ylim=(0.9 / _SPREAD, 1.1 * _SPREAD))
+    if len(measured):
+        axes.set_xlim(*_decade(measured))
     _ratio_ticks(axes.yaxis)
     axes.set_title(
         f"residuals; what is off by more than {_SPREAD:g} times stands at the edge", fontsize=9.5, loc="left"
     )
+
+
+def _mark_size(n: int) -> float:
+    """Return the size of a point: single ones must be seen, and thousands must not cover each other."""
+    return 6.0 if n < 200 else 2.6
+
+
+def _decade(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the ends of a logarithmic axis that holds the values: at least a decade, so that its ticks stand apart."""
+    low, high = np.log10(values.min()), np.log10(values.max())
+    margin = max(0.5 * (1.0 - (high - low)), 0.03 * (high - low))
+    return np.asarray(10.0 ** np.array([low - margin, high + margin]))
 
 
 def _ratio_ticks(axis: Any) -> None:

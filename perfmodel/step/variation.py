@@ -35,6 +35,8 @@ def _typed(name: str, text: str, *, of_question: bool) -> Any:
     wanted = hints[name]
     if text.lower() in ("none", "null") and name != "quantization":
         return None
+    if name == "speculative_tokens" and text == "0":  # nobody drafts: the usual way to ask for the comparison
+        return None
     try:
         if bool in getattr(wanted, "__args__", ()):
             return {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}[text.lower()]
@@ -106,10 +108,12 @@ def _expanded(name: str, part: str) -> Iterator[str]:
 
 
 def varied(question: Question, changes: Mapping[str, str]) -> Question:
-    """Return the question with fields changed, given as text."""
+    """Return the question with fields changed, given as text. Without drafted tokens an acceptance length is moot."""
     owners = _field_names()
     own = {name: _typed(name, text, of_question=True) for name, text in changes.items() if owners[name]}
     stated = {name: _typed(name, text, of_question=False) for name, text in changes.items() if not owners[name]}
+    if "acceptance_length" not in changes and stated.get("speculative_tokens", 1) is None:
+        own["acceptance_length"] = None
     return replace(question, **own, deployment=replace(question.deployment, **stated))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,7 +105,7 @@ def concurrency_at(plan: MemoryPlan, length: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One change that makes the case fit, with the number that matters and what the plan becomes."""
+    """A change that makes the case fit, with the number that matters and what the plan becomes."""
 
     kind: str
     text: str
@@ -142,19 +143,34 @@ def _fewer_tokens(case: MemoryCase, plan: MemoryPlan, weights: Sequence[Mapping[
     return _remedy("max_num_batched_tokens", text, tokens, changed)
 
 
-def _more_devices(case: MemoryCase) -> Remedy | None:
+def _wider_cases(case: MemoryCase) -> Iterator[tuple[int, MemoryCase]]:
+    """Yield the case over more and more devices, by the tensor parallelism that spreads it."""
     if any(device != case.devices[0] for device in case.devices):
-        return None
+        return
     for tp in (n for n in _RANKS if n > case.layout.tp):
         try:
             ep = tp * case.layout.dp if case.layout.ep == case.layout.n_expert_ranks > 1 else case.layout.ep
             layout = replace(case.layout, tp=tp, ep=ep).checked_for(case.model)
         except SpecError:
             continue
-        changed = replace(case, layout=layout, devices=case.devices[:1])
-        found = _remedy("tp", f"tensor parallelism {tp} ({layout.n_devices} devices)", tp, changed)
+        yield tp, replace(case, layout=layout, devices=case.devices[:1])
+
+
+def _more_devices(case: MemoryCase) -> Remedy | None:
+    for tp, wider in _wider_cases(case):
+        found = _remedy("tp", f"tensor parallelism {tp} ({wider.layout.n_devices} devices)", tp, wider)
         if found:
             return found
+    return None
+
+
+def _lighter_on_more_devices(case: MemoryCase, schemes: Sequence[Scheme], most_tp: float) -> Remedy | None:
+    """Return the fewest devices, below a tensor parallelism, on which lighter weights fit that do not fit on these."""
+    for tp, wider in _wider_cases(case):
+        found = _lighter_weights(wider, schemes) if tp < most_tp else None
+        if found:
+            text = f"{found.text} with tensor parallelism {tp} ({wider.layout.n_devices} devices)"
+            return replace(found, kind="weights_tp", text=text)
     return None
 
 
@@ -191,19 +207,23 @@ def _smaller_kv(case: MemoryCase) -> Remedy | None:
 
 
 def what_would_fit(case: MemoryCase, *, schemes: Sequence[Scheme] = ()) -> tuple[Remedy, ...]:
-    """Return single changes with which the case starts and holds one full sequence, cheapest first.
+    """Return changes with which the case starts and holds one full sequence, cheapest first.
 
-    `schemes` are quantisations that may be proposed for the weights. Empty where no single change helps.
+    Each alone suffices. `schemes` are quantisations that may be proposed for the weights; where none fits on these
+    devices, they are proposed with the fewest devices that hold them.
     """
     plan, weights = memory_plan(case), stage_weights(case)
+    lighter, wider = _lighter_weights(case, schemes), _more_devices(case)
+    both = None if lighter else _lighter_on_more_devices(case, schemes, wider.value if wider else math.inf)
     found = (
         _more_utilization(case),
         _fewer_seqs(case, plan, weights),
         _fewer_tokens(case, plan, weights),
         _smaller_kv(case),
         _shorter_context(case),
-        _lighter_weights(case, schemes),
-        _more_devices(case),
+        lighter,
+        both,
+        wider,
     )
     return tuple(remedy for remedy in found if remedy is not None)
 
@@ -214,7 +234,7 @@ def does_not_fit(case: MemoryCase, plan: MemoryPlan, *, schemes: Sequence[Scheme
     reason = plan.reason or f"a sequence of {plan.limits.max_model_len} tokens does not fit"
     has, needs = max(0.0, plan.has_bytes), plan.needs_bytes
     where = " + ".join(dict.fromkeys(device.title for device in case.devices))
-    fitting = remedies or ["nothing that changes only one of flags, KV dtype, weights or tensor parallelism"]
+    fitting = remedies or ["nothing that changes flags, KV dtype, weights or tensor parallelism"]
     return InfeasibleError(
         f"{case.model.title or case.model.name} does not fit on {case.layout.n_devices} x {where}",
         where="memory of one rank",

@@ -334,6 +334,17 @@ def test_remedies_make_the_case_fit() -> None:
     assert all(remedy.plan.fits_full_length for remedy in remedies)
 
 
+def test_lighter_weights_are_proposed_with_fewer_devices_where_they_alone_do_not_fit() -> None:
+    found = {remedy.kind: remedy for remedy in what_would_fit(case(gib=5.0, max_model_len=256), schemes=(HALF,))}
+    assert "weights" not in found
+    assert found["weights_tp"].plan.fits_full_length
+    assert "with tensor parallelism" in found["weights_tp"].text
+    n_devices = {
+        kind: int(found[kind].text.split("tensor parallelism ")[1].split()[0]) for kind in ("weights_tp", "tp")
+    }
+    assert n_devices["weights_tp"] < n_devices["tp"]
+
+
 def test_error_says_what_would_fit() -> None:
     one = case(gib=18.0, max_model_len=65536)
     error = does_not_fit(one, memory_plan(one))

@@ -68,6 +68,14 @@ def test_values_of_the_wrong_kind_are_refused(changes: dict[str, str]) -> None:
         varied(ASKED, changes)
 
 
+def test_speculation_is_compared_with_none() -> None:
+    drafting = Question(hardware="l4", deployment=Deployment(speculative_tokens=1), acceptance_length=1.8)
+    for word in ("0", "none"):
+        plain = varied(drafting, {"speculative_tokens": word})
+        assert (plain.deployment.speculative_tokens, plain.acceptance_length) == (None, None)
+    assert varied(drafting, {"speculative_tokens": "2"}).acceptance_length == 1.8
+
+
 def test_every_combination_once() -> None:
     found = list(variations(ASKED, {"tp": ("1", "2"), "batch": ("1", "4", "16")}))
     assert [tuple(changes.values()) for changes, _ in found] == [
