@@ -13,6 +13,7 @@ __all__ = [
     "DTYPES",
     "GRADES",
     "KINDS",
+    "MAY_BE_ZERO",
     "STATUSES",
     "USABLE",
     "Cell",
@@ -72,6 +73,9 @@ COLUMNS: Final[Mapping[str, Column]] = MappingProxyType(_columns())
 
 ALWAYS: Final = ("id", "kind", "device", "runtime", "metric", "value", "status", "source")
 """Columns that every row fills."""
+
+MAY_BE_ZERO: Final = ("context_tokens", "n_kv_heads")
+"""Required counts of which none is a case of its own: an empty cache, and as many key heads as query heads."""
 
 STATUSES: Final = ("ok", "inferred", "suspect", "invalid", "synthetic")
 USABLE: Final = ("ok", "inferred")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.measure.row import Row
-from perfmodel.measure.schema import ALWAYS, COLUMNS, DTYPES, GRADES, KINDS, STATUSES, USABLE
+from perfmodel.measure.schema import ALWAYS, COLUMNS, DTYPES, GRADES, KINDS, MAY_BE_ZERO, STATUSES, USABLE
 from perfmodel.measure.sidecar import Sidecar
 from perfmodel.measure.text import Faults, listed
 
@@ -229,6 +229,20 @@ def _note_kinds(faults: Faults, table: Table, where: Where, always: Sequence[str
             for i in positions[~_filled(table, name)[mask]]:
                 faults.add(where(int(i), name), "nothing", f"a value: kind {kind} needs {', '.join(rule.required)}")
         _note_metrics(faults, table, kind, positions, where)
+        _note_nothing(faults, table, kind, positions, where)
+
+
+def _note_nothing(faults: Faults, table: Table, kind: str, positions: NDArray[Any], where: Where) -> None:
+    """Note counts of 0 where that is no work at all, and more experts for a token than there are."""
+    rule = KINDS[kind]
+    for name in (*rule.required, *(name for group in rule.wanted for name in group)):
+        if COLUMNS[name].cell != "text" and name not in MAY_BE_ZERO:
+            for i in positions[table[name][positions] == 0]:
+                faults.add(where(int(i), name), "0", "a number above 0: there is nothing to time")
+    if kind == "moe_ffn":
+        ranks = np.nan_to_num(table["ep"][positions], nan=1.0)
+        for i in positions[table["top_k"][positions] > table["n_experts"][positions] * ranks]:
+            faults.add(where(int(i), "top_k"), f"{table['top_k'][i]:g}", "at most the experts of all ranks")
 
 
 _EMPTY_CURE = {

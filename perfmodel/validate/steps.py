@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError, SpecError
 from perfmodel.estimate import Num, ceiling, smaller
@@ -18,6 +19,7 @@ from perfmodel.step.request import prefill_slice, request_estimate
 from perfmodel.validate.parts import Found, Parts, Positions, found_of, grouped, refused
 from perfmodel.validate.wiring import wired_system
 from perfmodel.work.kernel import Slice
+from perfmodel.work.memory import memory_plan
 
 __all__ = ["SETUP_COLUMNS", "STEP_KINDS", "case_of_row", "step_predictions"]
 
@@ -70,9 +72,27 @@ def step_predictions(parts: Parts, table: Table, at: Positions) -> Iterator[Foun
     for words, here in grouped(table, at, ("kind", "metric", "variant", *SETUP_COLUMNS)):
         try:
             case, remark = case_of_row(parts, words)
-            yield _predicted(case, table, here, words, remark)
+            needed, held = _needed_share(case, table, here), "a device cannot hold it"
+            for row, share in zip(here[needed > 1.0], needed[needed > 1.0], strict=True):
+                yield refused(np.array([row]), f"{held}: weights and cache take {share:.3g} times its memory")
+            if (kept := here[~(needed > 1.0)]).size:
+                yield _predicted(case, table, kept, words, remark)
         except PerfmodelError as error:
             yield refused(here, str(error))
+
+
+def _needed_share(case: Case, table: Table, here: Positions) -> NDArray[np.float64]:
+    """Return what weights and cache take of the whole memory of the fullest device, row by row: above 1 none can run.
+
+    The cache is that of all sequences at their shortest: before the step, or with the prompt alone.
+    """
+    plan, tokens = memory_plan(case.memory), np.nan_to_num(table["context_tokens"][here])
+    tokens = np.maximum(tokens, np.nan_to_num(table["input_tokens"][here]))
+    per_rank = np.nan_to_num(table["batch"][here], posinf=0.0) / case.n_replicas / case.setup.layout.dp
+    weights = max(rank.weights_on_device_bytes / rank.total_bytes for rank in plan.ranks)
+    least_bytes = min(rank.total_bytes for rank in plan.ranks)
+    held = [np.asarray(stage.footprint.held_bytes(tokens)) * per_rank / least_bytes for stage in plan.stages]
+    return np.asarray(weights + np.max(held, axis=0), dtype=np.float64)
 
 
 def _predicted(case: Case, table: Table, here: Positions, words: dict[str, str], remark: str) -> Found:

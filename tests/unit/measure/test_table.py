@@ -197,7 +197,7 @@ def test_counts_and_joins() -> None:
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12).map(str.strip)
 _COUNT = st.none() | st.integers(1, 4096).map(float)
-_NUMBER = st.none() | st.floats(0, COLUMNS["batch"].most, allow_nan=False)
+_NUMBER = st.none() | st.floats(1e-9, COLUMNS["batch"].most, allow_nan=False)
 
 
 @st.composite
