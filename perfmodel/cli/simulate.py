@@ -122,7 +122,8 @@ def simulate(
     load += f" drawn at {traffic.rate:g}" if traffic.rate is not None and traffic.file is None else ""
     load += f", at most {n_users} in flight" if n_users is not None else ""
     what = f"{len(trace)} requests, {lengths}, {load}"
-    document = bench_document(ready, result, request_rate=traffic.rate, burstiness=traffic.burstiness)
+    drawn_at = None if traffic.file is not None else traffic.rate
+    document = bench_document(ready, result, request_rate=drawn_at, burstiness=traffic.burstiness)
     files.write(
         result, document=document, title=f"{case.setup.model.name}, {case.setup.devices[0].name}: {what}", slo=slo
     )

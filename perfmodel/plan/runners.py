@@ -82,7 +82,8 @@ class LocalProcesses:
                     yield done.pop(turn)
                     turn += 1
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            # Not waiting would leave a thread behind that may still close its pipe while the interpreter ends.
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def _pool(self) -> ProcessPoolExecutor:
         # Forked children would share the threads and locks of numpy as they are at that moment.

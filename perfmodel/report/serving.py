@@ -149,9 +149,12 @@ def bench_document(
 ) -> dict[str, Any]:
     """Return the run in the field names of `vllm bench serve --save-result`, so that the same scripts read both.
 
-    Times there are in milliseconds. Lengths and TTFT are listed for the completed requests.
+    Latencies there are in milliseconds. Lengths, TTFT and start times (in seconds, as --save-detailed lists them) are
+    those of the completed requests, so that the file can be replayed. Without a stated rate it is that of the trace.
     """
     run = result.run
+    if request_rate is None:
+        request_rate = run.trace.requests_per_s
     served = (run.finish_ns >= 0).nonzero()[0].tolist()
     ttft = result.columns["ttft_s"]
     document: dict[str, Any] = {
@@ -174,6 +177,7 @@ def bench_document(
         "input_lens": run.trace.input_tokens[served].tolist(),
         "output_lens": run.trace.output_tokens[served].tolist(),
         "ttfts": ttft[served].tolist(),
+        "start_times": (run.sent_ns[served] / NS_PER_S).tolist(),
     }
     for name, (_, short) in _LATENCIES.items():
         spread = result.spreads[name]

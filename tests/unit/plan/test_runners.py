@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,12 @@ def test_results_come_in_the_order_of_the_tasks(cluster: Runner) -> None:
     for runner in (InProcess(), LocalProcesses(2), cluster):
         assert list(runner.results(square, TASKS)) == SQUARES
         assert list(runner.results(square, [])) == []
+
+
+def test_no_thread_is_left_that_could_fail_while_the_program_ends() -> None:
+    before = set(threading.enumerate())
+    assert list(LocalProcesses(2).results(square, TASKS)) == SQUARES
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:

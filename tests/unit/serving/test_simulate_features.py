@@ -198,6 +198,8 @@ def test_a_bench_result_is_replayed(simulated: Simulated, run_cli: Run, tmp_path
     saved = tmp_path / "result.json"
     assert run_cli(*BASE, "--request-rate", "10", "--save-result", str(saved))[0] == 0
     base = ("simulate", "llama-3.1-8b", "a100-80gb-sxm", "--trace", str(saved))
+    plain = {key: value for key, value in json.loads(saved.read_text()).items() if key != "start_times"}
+    saved.write_text(json.dumps(plain))
     found = simulated(base=base)
     assert (found["n_completed"], found["input_tokens"]) == (100, 25600)
     assert any("drawn at its 10 requests/s" in text for text in found["warnings"])
@@ -323,3 +325,15 @@ def test_nothing_is_written_where_one_place_cannot_be(run_cli: Run, tmp_path: Pa
     assert (code, out) == (2, "")
     assert "no such folder" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_run_of_a_trace_states_its_rate_and_is_replayed_as_it_was(simulated: Simulated, tmp_path: Path) -> None:
+    path, saved = tmp_path / "trace.csv", tmp_path / "run.json"
+    rows = [f"{0.31 * i},{200 + 7 * i},{20 + i}" for i in range(40)]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]))
+    first = simulated("--trace", str(path), "--rate-scale", "2", "--save-result", str(saved), base=BASE[:3])
+    # 39 gaps of 0.155 s.
+    assert json.loads(saved.read_text())["request_rate"] == pytest.approx(1 / 0.155)
+    again = simulated("--trace", str(saved), base=BASE[:3])
+    assert again["ttft_s"] == first["ttft_s"]
+    assert again["e2e_s"] == first["e2e_s"]
