@@ -25,6 +25,8 @@ _COLOURS: Final = (
 )  # fmt: skip
 _SPREAD: Final = 4.0
 """Residuals are drawn up to this factor; what lies beyond is drawn at the edge."""
+_WORDS_WIDTH: Final = 16
+"""Columns that the figures leave to the words on a terminal of 80: long words fold, and not to single letters."""
 _HEADINGS: Final = ("rows", "no prediction", "median", "P90", "bias", "in band", "band")
 
 
@@ -55,11 +57,12 @@ def accuracy_table(groups: Sequence[GroupError], title: str = "") -> RichTable:
     from rich.table import Table as RichTable
 
     names = list(groups[0].words) if groups else []
-    table = RichTable(title=title or None, box=box.SIMPLE, title_justify="left", padding=(0, 1))
+    table = RichTable(title=title or None, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0))
     for name in names:
-        table.add_column(name, overflow="fold")
+        longest = max(len(group.words[name]) for group in groups)
+        table.add_column(name, overflow="fold", min_width=min(longest, _WORDS_WIDTH // len(names)))
     for heading in _HEADINGS:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading.replace("no ", "no\n"), justify="right", no_wrap=True)
     for group in groups:
         table.add_row(*(group.words[name] for name in names), *_figures(group))
     return table

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from perfmodel.errors import FitError, PerfmodelError, SpecError, UnknownNameError
 from perfmodel.measure.row import Row
 from perfmodel.measure.table import Table, table_from_rows
+from perfmodel.report.validation import accuracy_table, validation_figure
 from perfmodel.specs.catalogue import Catalogue
 from perfmodel.validate.accuracy import error_bounds, error_table, exceeded, parsed_groups
 from perfmodel.validate.host_fit import host_fit
@@ -42,6 +45,24 @@ def test_known_errors_come_out(catalogue: Catalogue) -> None:
     assert group.p90_frac == pytest.approx(0.1)
     assert group.bias_frac == pytest.approx(0.1)
     assert error_table(measured_as(found, found.predicted))[0].covered_frac == 1.0
+
+
+def test_every_figure_of_the_table_fits_a_terminal_of_80_columns(catalogue: Catalogue) -> None:
+    groups = error_table(predictions(gemms(), catalogue), ("kind", "device", "runtime"))
+    out = Console(file=StringIO(), width=80)
+    out.print(accuracy_table(groups))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "in band" in text
+    assert f"±{100 * groups[0].half_width_frac:.0f} %" in text
+    assert not any(line.split()[:1] == ["g"] for line in text.splitlines())  # words fold, and not to letters
+
+
+def test_a_picture_of_few_rows_has_room_around_them(catalogue: Catalogue) -> None:
+    found = predictions(gemms(3), catalogue)
+    parity, _, residual = validation_figure(measured_as(found, found.predicted * 1.01)).axes
+    for low, high in (parity.get_xlim(), parity.get_ylim(), residual.get_xlim()):
+        assert high / low >= 10 - 1e-9
+    assert parity.lines[0].get_markersize() > 5
 
 
 def test_rows_without_value_or_prediction_do_not_count_as_right(catalogue: Catalogue) -> None:
