@@ -116,10 +116,11 @@ def _predicted(parts: Parts, table: Table, here: Positions, words: dict[str, str
         np.maximum(table[name][here] * load.length_frac, 1.0) for name in ("input_tokens", "output_tokens")
     )
     longest = float(np.max(table["input_tokens"][here] + table["output_tokens"][here]))
+    first, point_of = _points(table, here)
     try:
         case, remark = case_of_row(parts, words, int(longest))
         case = served_case(case, load, longest + 1)
-        found = _served(case, table, here, load, kind, prompt, output)
+        found = _served(case, table, here[first], load, kind, prompt[first], output[first])
     except PerfmodelError as error:
         yield refused(here, str(error))
         return
@@ -129,7 +130,15 @@ def _predicted(parts: Parts, table: Table, here: Positions, words: dict[str, str
         if kind == "flood" and not str(metric).endswith("per_s"):
             yield refused(here[rows], "all requests come at once: latencies depend on how many, which is not stated")
             continue
-        yield from _found(found, str(metric), rows, here, remark)
+        yield from _found(found, str(metric), len(first), point_of[rows], here[rows], remark)
+
+
+def _points(table: Table, here: Positions) -> tuple[Positions, Positions]:
+    """Return (a row of each load, the load of each row): the metrics of one run are one question."""
+    names = ("batch", "request_rate_per_s", "input_tokens", "output_tokens")
+    loads = np.stack([np.nan_to_num(table[name][here], nan=-1.0) for name in names])
+    _, first, point_of = np.unique(loads, axis=1, return_index=True, return_inverse=True)
+    return first, np.asarray(point_of).reshape(-1)
 
 
 def _served(
@@ -147,26 +156,29 @@ def _served(
     )
 
 
-def _found(found: SteadyCase, metric: str, rows: Positions, here: Positions, remark: str) -> Iterator[Found]:
+def _found(
+    found: SteadyCase, metric: str, n_points: int, points: Positions, here: Positions, remark: str
+) -> Iterator[Found]:
+    """Yield the rows at `here`, `points` says which of the `n_points` loads each asks about."""
     one, n_replicas = found.one, float(found.case.n_replicas)
     tree, gain, value = _answered(one, metric, n_replicas)
 
     def column(number: Num) -> Floats:
-        return np.broadcast_to(np.asarray(number, dtype=np.float64), here.shape)[rows]
+        return np.broadcast_to(np.asarray(number, dtype=np.float64), (n_points,))[points]
 
     factor, full = np.exp(Z80 * column(relative_sd(tree)) * column(gain)), column(value)
-    bounds = bounds_of(tree, len(here))[rows]
+    bounds = bounds_of(tree, n_points)[points]
     name = found.case.calibration.name
     stable, limited = column(one.stable) > 0, column(one.kv_limited) > 0
     for mask, extra in ((stable & ~limited, ""), (stable & limited, KV_NOTE)):
         if mask.any():
             said = "; ".join(text for text in (remark, extra) if text)
-            at = here[rows[mask]]
+            at = here[mask]
             yield Found(
                 at, full[mask], full[mask] / factor[mask], full[mask] * factor[mask], bounds[mask], name, "", said
             )
     if not stable.all():
-        yield refused(here[rows[~stable]], "the rate is beyond what can be served: what waits grows without end")
+        yield refused(here[~stable], "the rate is beyond what can be served: what waits grows without end")
 
 
 def _answered(one: SteadyServing, metric: str, n_replicas: float) -> tuple[Estimate, Num, Num]:

@@ -126,3 +126,29 @@ def test_a_hundred_thousand_rows_take_seconds(catalogue: Catalogue) -> None:
     found = predictions(Table(columns, n), catalogue)
     assert time.perf_counter() - begin < 5.0
     assert np.isfinite(found.predicted).all()
+
+
+def test_metrics_of_one_run_are_one_question(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve rows of two runs are answered with two points, and each row as if it stood alone."""
+    import perfmodel.validate.serving as module
+
+    asked: list[int] = []
+    whole = module.steady_case
+
+    def counted(*arguments: Any, **loads: Any) -> Any:
+        asked.append(len(loads["input_tokens"]))
+        return whole(*arguments, **loads)
+
+    monkeypatch.setattr(module, "steady_case", counted)
+    run: dict[str, Any] = {
+        "kind": "serve", "device": "h100-sxm", "model": "llama-3.1-8b", "runtime": "vllm-0.11", "source": "made up",
+        "input_tokens": 1024, "output_tokens": 256, "compute_dtype": "bf16", "value": 0.01,
+    }  # fmt: skip
+    rows = [
+        Row(**{**run, "id": f"{i}-{metric}-{users}", "metric": metric, "batch": users})
+        for i in range(3) for metric in ("ttft_s", "tpot_s") for users in (8, 64)
+    ]  # fmt: skip
+    found = predictions(table_from_rows(rows), catalogue)
+    assert asked == [2]
+    alone = [predictions(table_from_rows([row]), catalogue).predicted[0] for row in rows]
+    np.testing.assert_allclose(found.predicted, alone, rtol=1e-12)
