@@ -130,16 +130,13 @@ def test_a_hundred_thousand_rows_take_seconds(catalogue: Catalogue) -> None:
 
 def test_metrics_of_one_run_are_one_question(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve rows of two runs are answered with two points, and each row as if it stood alone."""
-    import perfmodel.validate.serving as module
-
     asked: list[int] = []
-    whole = module.steady_case
 
     def counted(*arguments: Any, **loads: Any) -> Any:
         asked.append(len(loads["input_tokens"]))
-        return whole(*arguments, **loads)
+        return steady_case(*arguments, **loads)
 
-    monkeypatch.setattr(module, "steady_case", counted)
+    monkeypatch.setattr("perfmodel.validate.serving.steady_case", counted)
     run: dict[str, Any] = {
         "kind": "serve", "device": "h100-sxm", "model": "llama-3.1-8b", "runtime": "vllm-0.11", "source": "made up",
         "input_tokens": 1024, "output_tokens": 256, "compute_dtype": "bf16", "value": 0.01,
