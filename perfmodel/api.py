@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.api_kernels import dispatch, fusion, profile, recompute, streams
-from perfmodel.errors import PerfmodelError, SpecError, UnknownNameError
+from perfmodel.errors import PerfmodelError, UnknownNameError
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.metrics import ServingResult, Slo
 from perfmodel.serving.traffic import Traffic
@@ -423,32 +423,6 @@ def figure(
     >>> figure(curve("contention_power", [1, 2, 4, 8], [4.0, 2.8, 2.1, 1.4])).get_axes() != []
     True
     """
-    from perfmodel.fit.result import FitResult
-    from perfmodel.measure.profiling.answer import ProfileAnswer
-    from perfmodel.serving.rate_sweep import RateSweep
-    from perfmodel.step.roofline import Roofline
-    from perfmodel.validate.audit.run import Audit
+    from perfmodel.report.figures import figure_of
 
-    if isinstance(result, Roofline):
-        from perfmodel.report.roofline import roofline_figure
-
-        return roofline_figure(result)
-    if isinstance(result, FitResult):
-        from perfmodel.report.fit import fit_figure
-
-        return fit_figure(result)
-    if isinstance(result, Audit):
-        from perfmodel.report.audit_plot import audit_figure
-
-        return audit_figure(result)
-    if isinstance(result, ProfileAnswer):
-        from perfmodel.report.heat_map import heat_map_figure
-
-        return heat_map_figure(result.profile, title=title or result.profile.name)
-    from perfmodel.report.latency_plot import latency_figure, rate_figure
-
-    if isinstance(result, RateSweep):
-        return rate_figure(result, title=title)
-    if isinstance(result, ServingResult):
-        return latency_figure(result, title=title)
-    raise SpecError("there is no picture of this", got=type(result).__name__, expected="a roofline, run, sweep or fit")
+    return figure_of(result, title=title)
