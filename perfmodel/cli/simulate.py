@@ -118,7 +118,7 @@ def simulate(
     with progress("simulate", len(trace)) as advance:
         run = simulated(trace, ready.setup, ready.clock, told=advance)
     result = serving_result(run, slo=slo, warmup_s=traffic.warmup_s)
-    load = "all at once" if trace.span_ns == 0 else f"{len(trace) / (trace.span_ns / NS_PER_S):.4g} requests/s"
+    load = "all at once" if trace.span_ns == 0 else f"{(len(trace) - 1) / (trace.span_ns / NS_PER_S):.4g} requests/s"
     load += f" drawn at {traffic.rate:g}" if traffic.rate is not None and traffic.file is None else ""
     load += f", at most {n_users} in flight" if n_users is not None else ""
     what = f"{len(trace)} requests, {lengths}, {load}"

@@ -28,7 +28,7 @@ PERCENTILES: Final = (50, 90, 95, 99)
 DEFINITIONS: Final[Mapping[str, str]] = {
     "ttft_s": "from when a request is sent to its first token: waiting, the step that gives it, the way in and out",
     "tpot_s": "(last token - first token) / (output tokens - 1) of each request; requests of one token have none",
-    "itl_s": "time between two tokens of one request, over all tokens; steps between two events count as their mean, "
+    "itl_s": "time between two tokens of one request, over all tokens, those of a warm-up too; steps between two events count as their mean, "
     "the tokens of one speculative step as one",
     "e2e_s": "from when a request is sent to its last token, the way in and out included",
     "queue_s": "from when a request is sent to the start of the first step that reads of its prompt",
@@ -180,7 +180,8 @@ def _seconds(after: NDArray[np.int64], before: NDArray[np.int64], served: NDArra
 def serving_result(run: Run, *, slo: Slo | None = None, warmup_s: float = 0.0) -> ServingResult:
     """Return the figures of a run; with objectives also the goodput.
 
-    Requests that were sent up to `warmup_s` seconds after the first count in checks, use and preemptions only.
+    Requests that were sent up to `warmup_s` seconds after the first count in checks, use, preemptions and the time
+    between tokens only.
     """
     all_served = run.finish_ns >= 0
     served = all_served

@@ -327,7 +327,9 @@ def test_nothing_is_written_where_one_place_cannot_be(run_cli: Run, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_saved_run_of_a_trace_states_its_rate_and_is_replayed_as_it_was(simulated: Simulated, tmp_path: Path) -> None:
+def test_a_saved_run_of_a_trace_states_its_rate_and_is_replayed_as_it_was(
+    simulated: Simulated, run_cli: Callable[..., Any], tmp_path: Path
+) -> None:
     path, saved = tmp_path / "trace.csv", tmp_path / "run.json"
     rows = [f"{0.31 * i},{200 + 7 * i},{20 + i}" for i in range(40)]
     path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]))
@@ -336,4 +338,5 @@ def test_a_saved_run_of_a_trace_states_its_rate_and_is_replayed_as_it_was(simula
     assert json.loads(saved.read_text())["request_rate"] == pytest.approx(1 / 0.155)
     again = simulated("--trace", str(saved), base=BASE[:3])
     assert again["ttft_s"] == first["ttft_s"]
+    assert "6.452 requests/s" in " ".join(run_cli(*BASE[:3], "--trace", str(path), "--rate-scale", "2").out.split())
     assert again["e2e_s"] == first["e2e_s"]
