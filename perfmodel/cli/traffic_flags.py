@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.cli.groups import FlagGroup, flag, refuse_unused
 from perfmodel.cli.values import choice, given, number, whole, whole_number
 from perfmodel.errors import SpecError
-from perfmodel.serving.arrivals import Trace
+from perfmodel.serving.arrivals import Trace, whole_ns
 from perfmodel.serving.prefix_cache import Prefixes
 from perfmodel.serving.shaping import in_groups, in_turns, sent_within, with_priorities
 from perfmodel.serving.traffic import Arrivals, Traffic
@@ -232,10 +232,8 @@ class TrafficFlags:
 
 def _trace(recorded: RequestTrace) -> Trace:
     """Return the recorded requests in nanoseconds, with what their prompts have in common."""
-    arrival_ns, inputs, outputs = (
-        np.rint(column).astype(np.int64)
-        for column in (recorded.arrival_s * NS_PER_S, recorded.input_tokens, recorded.output_tokens)
-    )
+    arrival_ns = whole_ns(recorded.arrival_s)
+    inputs, outputs = (np.rint(column).astype(np.int64) for column in (recorded.input_tokens, recorded.output_tokens))
     prefixes = None
     if recorded.block_hashes and recorded.block_tokens:
         nobody = Prefixes.none(len(recorded))

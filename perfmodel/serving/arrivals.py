@@ -32,11 +32,14 @@ __all__ = [
     "poisson_arrivals",
     "simultaneous_arrivals",
     "uniform_lengths",
+    "whole_ns",
 ]
 
 Tokens = NDArray[np.int64]
 
 _DIURNAL_POINTS: Final = 4096
+_MOST_S: Final = 4e9
+"""Half of what nanoseconds in 64 bits reach, so that the last request can be served as well."""
 """Points a period at which the cumulated rate of a day is tabulated."""
 
 
@@ -104,7 +107,7 @@ class Trace:
         """Return the trace with requests coming `rate_factor` times as fast."""
         if not (isfinite(rate_factor) and rate_factor > 0):
             raise SpecError("the trace cannot be scaled", where="rate_factor", got=str(rate_factor), expected="above 0")
-        return replace(self, arrival_ns=np.rint(self.arrival_ns / rate_factor).astype(np.int64))
+        return replace(self, arrival_ns=whole_ns(self.arrival_ns / rate_factor / NS_PER_S))
 
     def cut(self, n_requests: int) -> Trace:
         """Return the first `n_requests` requests."""
@@ -197,9 +200,22 @@ def _checked(n_requests: int, **above_zero: float) -> None:
         raise SpecError("the traffic cannot be drawn", faults=faults)
 
 
-def _from_first(times_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    times_ns: NDArray[np.int64] = np.rint((times_s - times_s[0]) * NS_PER_S).astype(np.int64)
+def whole_ns(times_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return times in whole nanoseconds; raises SpecError for those that a clock of 64 bits does not reach.
+
+    >>> whole_ns(np.array([0.0, 1.5])).tolist()
+    [0, 1500000000]
+    """
+    most_s = float(np.max(np.abs(times_s), initial=0.0))
+    if not most_s <= _MOST_S:
+        got, expected = f"{most_s:.4g} s after the first one", f"at most {_MOST_S:g} s"
+        raise SpecError("a request comes too late to be simulated", got=got, expected=expected)
+    times_ns: NDArray[np.int64] = np.rint(times_s * NS_PER_S).astype(np.int64)
     return times_ns
+
+
+def _from_first(times_s: NDArray[np.float64]) -> NDArray[np.int64]:
+    return whole_ns(times_s - times_s[0])
 
 
 def simultaneous_arrivals(n_requests: int) -> NDArray[np.int64]:

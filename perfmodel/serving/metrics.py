@@ -28,8 +28,8 @@ PERCENTILES: Final = (50, 90, 95, 99)
 DEFINITIONS: Final[Mapping[str, str]] = {
     "ttft_s": "from when a request is sent to its first token: waiting, the step that gives it, the way in and out",
     "tpot_s": "(last token - first token) / (output tokens - 1) of each request; requests of one token have none",
-    "itl_s": "time between two tokens of one request, over all tokens, those of a warm-up too; steps between two events count as their mean, "
-    "the tokens of one speculative step as one",
+    "itl_s": "time between two tokens of one request, over all tokens, those of a warm-up too; steps between two "
+    "events count as their mean, the tokens of one speculative step as one",
     "e2e_s": "from when a request is sent to its last token, the way in and out included",
     "queue_s": "from when a request is sent to the start of the first step that reads of its prompt",
     "percentiles": "linear between the two nearest requests; of ITL: the least gap that so many tokens do not exceed",

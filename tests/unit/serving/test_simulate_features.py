@@ -340,3 +340,17 @@ def test_a_saved_run_of_a_trace_states_its_rate_and_is_replayed_as_it_was(
     assert again["ttft_s"] == first["ttft_s"]
     assert "6.452 requests/s" in " ".join(run_cli(*BASE[:3], "--trace", str(path), "--rate-scale", "2").out.split())
     assert again["e2e_s"] == first["e2e_s"]
+
+
+@pytest.mark.parametrize(
+    "rows", [["0,5,5", "1e300,5,5"], ["0001-01-01 00:00:00,5,5", "9999-12-31 23:59:59,5,5"], ["0,5,5", "1e10,5,5"]]
+)
+def test_a_trace_longer_than_the_clock_is_refused(run_cli: Run, tmp_path: Path, rows: list[str]) -> None:
+    path = tmp_path / "ages.csv"
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens", *rows]))
+    code, out, err = run_cli(*BASE[:3], "--trace", str(path))
+    assert (code, out) == (2, "")
+    assert "too late to be simulated" in err
+    code, out, err = run_cli("scale", *BASE[1:3], "--no-simulation", "--trace", str(path))
+    assert (code, out) == (2, "")
+    assert "in steps of 15 s" in err
