@@ -105,5 +105,12 @@ def _told(found: Imported, file: Path) -> None:
     _say(f"{file.name} is read as {found.format}: {held}{', a system' if found.system else ''}")
     for warning in found.warnings:
         _say(f"note: {warning}")
+    if found.rows and not found.missing:
+        from perfmodel.measure.physics import physics_notes, physics_report
+        from perfmodel.specs.catalogue import Catalogue
+
+        table, catalogue = found.table(), Catalogue.standard()
+        for note in physics_notes(table, physics_report(table, catalogue), catalogue):
+            _say(f"note: {note}")
     if not found.usable_for_fit:
         _say("note: these figures mislead a fit, see above")

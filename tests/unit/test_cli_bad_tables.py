@@ -175,3 +175,15 @@ def test_shipped_tables_keep_to_physics(catalogue: Catalogue) -> None:
         assert report.usable == (), path.name
         assert not report.unknown_devices, path.name
         assert not report.unknown_models, path.name
+
+
+def test_an_import_tells_names_and_times_that_cannot_be(run_cli: Run, tmp_path: Path) -> None:
+    """1,600 prompt tokens a second are sound for an 8B model on an H100 and not for one of 405B on L4 cards."""
+    run = Path(__file__).parent / "measure" / "data" / "vllm_serve.json"
+    ran = run_cli("import", str(run), "--device", "no-such", "--model", "none-such", "--runtime", "x")
+    assert ran.code == 0
+    assert "rows are of a device that the catalogue lacks: no-such" in ran.err
+    small = run_cli("import", str(run), "--device", DEVICE, "--model", "llama-3.1-8b", "--runtime", "x")
+    assert "beat what their device can do" not in small.err
+    large = run_cli("import", str(run), "--device", "l4", "--model", "llama-3.1-405b", "--runtime", "x")
+    assert "times what l4 can" in large.err

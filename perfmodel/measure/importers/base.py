@@ -117,10 +117,18 @@ class Imported:
         """Return the rows as a checked table; raises MeasurementError that says what has to be stated."""
         if self.missing:
             faults = [
-                Fault(name, "nothing in the file", "a value", f"State it: {name.split(' or ')[0]}=...")
+                Fault(
+                    name,
+                    "nothing in the file",
+                    "a value",
+                    f"State it: {word}=..., for a command --{word.replace('_', '-')}",
+                )
                 for name in self.missing
+                for word in [name.split(" or ")[0]]
             ]
-            raise MeasurementError(f"a {self.format} file does not say everything a measurement needs", faults=faults)
+            raise MeasurementError(
+                f"a file of format {self.format} does not say everything a measurement needs", faults=faults
+            )
         return table_from_rows(self.rows, sidecar=sidecar, name=self.format)
 
     def with_warnings(self, *more: str) -> Imported:
