@@ -35,6 +35,7 @@ from perfmodel.step.question import Question, case_of
 __all__ = ["scale"]
 
 _MOST = 1e9
+_SWING, _PERIOD = "0.7", "24h"
 
 
 @asking
@@ -47,8 +48,8 @@ def scale(
     ] = None,
     swing: Annotated[
         str, typer.Option("--swing", help="How deep the day falls: mean x (1 +- X).", metavar="X")
-    ] = "0.7",
-    period: Annotated[str, typer.Option("--period", help="Length of the rhythm.", metavar="TIME")] = "24h",
+    ] = _SWING,
+    period: Annotated[str, typer.Option("--period", help="Length of the rhythm.", metavar="TIME")] = _PERIOD,
     trace_file: Annotated[
         Path | None, typer.Option("--trace", help="Arrivals of a recorded trace instead of a day.", metavar="FILE")
     ] = None,
@@ -126,6 +127,8 @@ def scale(
     step_s = seconds("--step", step) or 0.0
     if sum(source is not None for source in (peak_rate, trace_file, load_file)) != 1:
         raise SpecError("what the load is has to be said once", expected="one of --peak-rate, --trace and --load")
+    if peak_rate is None and (swing, period) != (_SWING, _PERIOD):
+        raise SpecError("a flag would change nothing", where="--swing, --period", expected="--peak-rate")
     if trace_file is not None:
         load, question = _traced(trace_file, question, step_s)
     elif load_file is not None:

@@ -91,3 +91,13 @@ def test_a_broken_table_is_named(run_cli: Run, tmp_path: Path) -> None:
     ran = run_cli(*ASKED, "--load", str(table))
     assert ran.code == 2
     assert "time_s and requests_per_s" in ran.err
+
+
+def test_the_shape_of_a_day_beside_a_table_of_load_is_refused(run_cli: Run, tmp_path: Path) -> None:
+    path = tmp_path / "load.csv"
+    path.write_text("time_s,requests_per_s\n0,1\n60,2\n")
+    asked = ("scale", "llama-3.1-8b", "a100-80gb-sxm", "--no-simulation", "--load", str(path))
+    ran = run_cli(*asked, "--swing", "0.3")
+    assert (ran.code, ran.out) == (2, "")
+    assert "--swing, --period" in ran.err
+    assert run_cli(*asked).code == 0
