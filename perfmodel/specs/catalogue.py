@@ -26,9 +26,9 @@ from perfmodel.specs.hf.files import config_from_path
 from perfmodel.specs.hf_config import model_from_config
 from perfmodel.specs.model import FixedWork, Model
 from perfmodel.specs.quantization import Scheme, scheme_by_name
-from perfmodel.specs.rules import UsualValues
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.system import System
+from perfmodel.specs.usual import UsualValues
 
 if TYPE_CHECKING:
     from perfmodel.specs.allocator import CachingRules

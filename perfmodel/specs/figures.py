@@ -20,6 +20,7 @@ __all__ = [
     "SizeFigure",
     "Spec",
     "TimeFigure",
+    "checked_sources",
     "source_keys",
 ]
 
@@ -81,3 +82,10 @@ def source_keys(node: object) -> list[str]:
     if isinstance(node, (list, tuple)):
         return [key for child in node for key in source_keys(child)]
     return []
+
+
+def checked_sources(known: dict[str, str], figures: tuple[Figure, ...]) -> None:
+    """Check that every source that figures name is listed; raises ValueError, for pydantic to place."""
+    missing = sorted({f.source for f in figures} - set(known))
+    if missing:
+        raise ValueError(f"source {', '.join(missing)} is used but not listed under `sources`")

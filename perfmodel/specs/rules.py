@@ -1,4 +1,4 @@
-"""Rules of thumb as data: what fits know before they see a row, and what questions leave open."""
+"""Rules of thumb of fits as data: what they know before they see a row."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from perfmodel.specs.figures import Figure, FracFigure, Spec
+from perfmodel.specs.figures import Figure, Spec, checked_sources
 
-__all__ = ["FittingRules", "SearchRule", "TransferRule", "UsualValues"]
+__all__ = ["FittingRules", "SearchRule", "TransferRule"]
 
 
 class SearchRule(Figure):
@@ -51,36 +51,10 @@ class FittingRules(Spec):
 
     @model_validator(mode="after")
     def _sources_exist(self) -> FittingRules:
-        _check_sources(self.sources, (*self.kernels.values(), *self.collectives.values(), self.transfer))
+        checked_sources(self.sources, (*self.kernels.values(), *self.collectives.values(), self.transfer))
         return self
 
     def of_kernel(self, kernel: str, parameter: str) -> SearchRule:
         """Return the rule for a parameter of a kernel class: its own, else the general one."""
         own = self.kernels.get(f"{kernel.split('/')[0]}.{parameter}")
         return own if own is not None else self.kernels[parameter]
-
-
-class UsualValues(Spec):
-    """What is taken where a device file or a question says nothing."""
-
-    kind: Literal["usual_values"]
-    name: str
-    title: str = ""
-    sources: dict[str, str]
-    energy_rel_sd: FracFigure
-    """Relative standard deviation of the linear power model."""
-    idle_power_frac: FracFigure
-    """Idle over board power."""
-    draft_acceptance_frac: FracFigure
-    """Probability that a drafted token is accepted, given that the ones before it were."""
-
-    @model_validator(mode="after")
-    def _sources_exist(self) -> UsualValues:
-        _check_sources(self.sources, (self.energy_rel_sd, self.idle_power_frac, self.draft_acceptance_frac))
-        return self
-
-
-def _check_sources(known: dict[str, str], figures: tuple[Figure, ...]) -> None:
-    missing = sorted({f.source for f in figures} - set(known))
-    if missing:
-        raise ValueError(f"source {', '.join(missing)} is used but not listed under `sources`")

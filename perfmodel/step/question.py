@@ -17,10 +17,10 @@ from perfmodel.specs.deployment import Deployment
 from perfmodel.specs.device import Device
 from perfmodel.specs.layout import Layout
 from perfmodel.specs.model import MoeFfn
-from perfmodel.specs.rules import UsualValues
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.setup import KV_ELEMENT_BYTES, Setup, Speculation
 from perfmodel.specs.system import System
+from perfmodel.specs.usual import UsualValues
 from perfmodel.step.step import Engine
 from perfmodel.units import GIB
 from perfmodel.work.kv import KvLayout

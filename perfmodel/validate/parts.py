@@ -15,9 +15,9 @@ from perfmodel.specs.calibration import Calibration
 from perfmodel.specs.catalogue import Catalogue, Hardware, Kind, ModelChoice
 from perfmodel.specs.device import Device
 from perfmodel.specs.quantization import Scheme
-from perfmodel.specs.rules import UsualValues
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.system import System
+from perfmodel.specs.usual import UsualValues
 from perfmodel.validate.runtimes import RuntimeMatch, runtime_match
 
 __all__ = ["Floats", "Found", "HeldCatalogue", "Parts", "Positions", "bounds_of", "found_of", "grouped", "refused"]
