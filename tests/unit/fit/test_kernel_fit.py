@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -108,13 +106,12 @@ def test_too_few_rows_are_refused() -> None:
         fitted_kernel(DEVICE, rows.selected(np.arange(len(rows.time_s)) < 5), MATMUL, RULES, source="made")
 
 
-def test_ten_thousand_rows_take_seconds() -> None:
-    rows = matmul_rows(185)
-    assert len(rows.time_s) > 9_900
+def test_many_noisy_rows_tell_the_rates_closely() -> None:
+    rows = matmul_rows(40)
     noisy = timed(rows, predicted_times(DEVICE, rows.kernel, MATMUL, rows.work), 0.05)
-    begun = time.perf_counter()
-    fitted_kernel(DEVICE, noisy, base_of(PRIOR, rows.kernel, DEVICE), RULES, source="made")
-    assert time.perf_counter() - begun < 5.0
+    found = fitted_kernel(DEVICE, noisy, base_of(PRIOR, rows.kernel, DEVICE), RULES, source="made").fit
+    assert found.compute_frac.value == pytest.approx(MATMUL.compute_frac.value, rel=0.02)
+    assert found.memory_frac.value == pytest.approx(MATMUL.memory_frac.value, rel=0.02)
 
 
 def prefill_time(device: Device, fit: KernelFit, **shape: float) -> float:
