@@ -12,7 +12,7 @@ from perfmodel.report.notes import count, note_parts, rate
 from perfmodel.report.serving import serving_warnings
 from perfmodel.units import time_text
 from perfmodel.validate.diagnosis.startup import Started
-from perfmodel.validate.diagnosis.verdict import REPEAT_FRAC, Compared, Diagnosis
+from perfmodel.validate.diagnosis.verdict import Compared, Diagnosis
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -194,7 +194,7 @@ def _effect_parts(found: Diagnosis) -> Iterator[RenderableType]:
             effect.change.text, *cells, *(_change(ratio) for ratio in (effect.e2e_ratio, effect.throughput_ratio))
         )
     yield table
-    if best.e2e_ratio <= 1 - REPEAT_FRAC:
+    if best.e2e_ratio <= 1 - found.expected.repeat_frac:
         gain = f"end to end {_change(best.e2e_ratio)}, throughput {_change(best.throughput_ratio)}"
         yield Text(f"Change first: {best.change.text} ({gain})", style="bold")
     else:

@@ -24,8 +24,12 @@ class UsualValues(Spec):
     """Idle over board power."""
     draft_acceptance_frac: FracFigure
     """Probability that a drafted token is accepted, given that the ones before it were."""
+    repeat_frac: FracFigure
+    """Relative difference of serving benchmarks that were run twice."""
 
     @model_validator(mode="after")
     def _sources_exist(self) -> UsualValues:
-        checked_sources(self.sources, (self.energy_rel_sd, self.idle_power_frac, self.draft_acceptance_frac))
+        checked_sources(
+            self.sources, (self.energy_rel_sd, self.idle_power_frac, self.draft_acceptance_frac, self.repeat_frac)
+        )
         return self

@@ -38,6 +38,8 @@ class Expected:
     figures: Mapping[str, Figure]
     step_bounds: Mapping[Bound, float]
     """What the steps spend their time on, over all steps of the run, largest first."""
+    repeat_frac: float
+    """Difference that says nothing: that of runs that were repeated."""
 
 
 def run_figures(result: ServingResult) -> dict[str, float]:
@@ -79,7 +81,7 @@ def expected_run(catalogue: Catalogue, question: Question, load: Load) -> Expect
     for name, value in run_figures(result).items():
         values = (value, *(end[name] for end in ends if name in end))
         figures[name] = Figure(value, min(values), max(values))
-    return Expected(serving, result, figures, bounds)
+    return Expected(serving, result, figures, bounds, catalogue.usual_values().repeat_frac.value)
 
 
 def _steps(engine: Engine, result: ServingResult, load: Load) -> tuple[float, dict[Bound, float]]:

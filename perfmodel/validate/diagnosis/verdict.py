@@ -17,10 +17,8 @@ from perfmodel.validate.diagnosis.expected import LATENCIES, STATS, Expected, ex
 from perfmodel.validate.diagnosis.levers import Change, levers, suspicions
 from perfmodel.validate.diagnosis.load import Load, load_of
 
-__all__ = ["REPEAT_FRAC", "Compared", "Diagnosis", "Effect", "Suspicion", "diagnosis", "measured_figures"]
+__all__ = ["Compared", "Diagnosis", "Effect", "Suspicion", "diagnosis", "measured_figures"]
 
-REPEAT_FRAC: Final = 0.03
-"""Difference that says nothing: published benchmarks that were run twice differ by so much (median of TTFT)."""
 _WAITS_FROM: Final = 0.1
 """Share of time in which requests have to wait for a limit for it to be able to bind."""
 _DECISIVE: Final = ("ttft_s_mean", "tpot_s_mean", "e2e_s_mean", "output_tokens_per_s", "requests_per_s")
@@ -34,15 +32,16 @@ _QUEUE_LIMITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One measured figure beside what was expected."""
+    """One measured figure beside what was expected; repeated runs differ by `repeat_frac`."""
 
     measured: float
     expected: Figure
+    repeat_frac: float
 
     @property
     def is_inside(self) -> bool:
         """Whether the measurement lies in the band, as far as a repeated run would show."""
-        slack = 1.0 + REPEAT_FRAC
+        slack = 1.0 + self.repeat_frac
         return self.expected.low / slack <= self.measured <= self.expected.high * slack
 
     @property
@@ -108,8 +107,9 @@ def measured_figures(run: ServingRun) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None and value > 0}
 
 
-def _compared(measured: Mapping[str, float], expected: Mapping[str, Figure]) -> dict[str, Compared]:
-    return {name: Compared(value, expected[name]) for name, value in measured.items() if name in expected}
+def _compared(measured: Mapping[str, float], expected: Expected) -> dict[str, Compared]:
+    figures, repeat = expected.figures, expected.repeat_frac
+    return {name: Compared(value, figures[name], repeat) for name, value in measured.items() if name in figures}
 
 
 def _distance(compared: Mapping[str, Compared]) -> float:
@@ -133,7 +133,7 @@ def diagnosis(
     load = load_of(run, input_tokens=question.input_tokens, output_tokens=question.output_tokens)
     question = replace(question, batch=1.0, input_tokens=load.input_tokens, output_tokens=load.output_tokens)
     expected = expected_run(catalogue, question, load)
-    compared = _compared(measured_figures(run), expected.figures)
+    compared = _compared(measured_figures(run), expected)
     if not compared.keys() & set(_DECISIVE):
         raise MeasurementError(
             "the result holds nothing to diagnose", expected="a mean TTFT, TPOT, end-to-end time or a throughput"
@@ -189,7 +189,7 @@ def _explanations(
         finally:
             if told is not None:
                 told()
-        compared = _compared(measured, expected.figures)
+        compared = _compared(measured, expected)
         if all(one.is_inside for name, one in compared.items() if name in _DECISIVE):
             found.append(Suspicion(change, compared, _distance(compared)))
     found.sort(key=lambda suspicion: suspicion.distance)
@@ -211,7 +211,7 @@ def _binding(expected: Expected, effects: Sequence[Effect]) -> Bound:
             gain = max(1.0 / effect.e2e_ratio, effect.throughput_ratio)
             gains[bound] = max(gain, gains.get(bound, 0.0))
     best = max(gains, key=lambda bound: gains[bound], default=None)
-    if best is not None and gains[best] > 1 + REPEAT_FRAC:
+    if best is not None and gains[best] > 1 + expected.repeat_frac:
         return best
     if max(waits, key=lambda limit: waits[limit]) == "arrival_rate":
         return Bound.ARRIVAL_RATE

@@ -123,10 +123,10 @@ def test_changes_that_cannot_be_made_are_named_with_the_reason() -> None:
 
 def test_a_figure_at_the_edge_counts_as_inside_only_within_the_scatter_of_runs() -> None:
     band = Figure(1.0, 0.9, 1.1)
-    assert Compared(1.13, band).is_inside
-    assert not Compared(1.14, band).is_inside
-    assert Compared(0.88, band).is_inside
-    assert not Compared(0.87, band).is_inside
+    assert Compared(1.13, band, 0.03).is_inside
+    assert not Compared(1.14, band, 0.03).is_inside
+    assert Compared(0.88, band, 0.03).is_inside
+    assert not Compared(0.87, band, 0.03).is_inside
 
 
 def test_lengths_that_nobody_knows_are_asked_for() -> None:
