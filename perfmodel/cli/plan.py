@@ -12,6 +12,7 @@ import typer
 from perfmodel.cli.flags import Calibrated, CatalogFolders, Csv, Json, one_format
 from perfmodel.cli.names import hardware_names, model_names
 from perfmodel.cli.options import catalogue_of
+from perfmodel.cli.target_flags import LongestE2e, LongestTpot, LongestTtft, Percentile, SpreadOfLengths
 from perfmodel.cli.values import given, number, seconds, whole, whole_number, words
 from perfmodel.errors import SpecError
 from perfmodel.plan.demand import Demand, Targets
@@ -91,15 +92,11 @@ def plan(
     think: Annotated[
         str | None, typer.Option("--think", help="Time a user takes between requests, e.g. 10s.", metavar="TIME")
     ] = None,
-    length_spread: Annotated[
-        str, typer.Option("--length-spread", help="Lengths vary within this share of isl and osl.", metavar="X")
-    ] = "0.2",
-    ttft: Annotated[str | None, typer.Option("--ttft", help="Longest time to first token, e.g. 1s.")] = None,
-    tpot: Annotated[str | None, typer.Option("--tpot", help="Longest time per output token, e.g. 50ms.")] = None,
-    e2e: Annotated[str | None, typer.Option("--e2e", help="Longest end-to-end time, e.g. 30s.")] = None,
-    percentile: Annotated[
-        str, typer.Option("--percentile", help="Share of requests that must meet them: 50, 90, 95, 99.", metavar="N")
-    ] = "95",
+    length_spread: SpreadOfLengths = "0.2",
+    ttft: LongestTtft = None,
+    tpot: LongestTpot = None,
+    e2e: LongestE2e = None,
+    percentile: Percentile = "95",
     confidence: Annotated[
         str, typer.Option("--confidence", help="Least probability that they are met, e.g. 0.9.", metavar="X")
     ] = "0",

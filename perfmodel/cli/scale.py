@@ -13,6 +13,7 @@ import typer
 
 from perfmodel.cli.flags import Csv, Json
 from perfmodel.cli.options import asking
+from perfmodel.cli.target_flags import LongestE2e, LongestTpot, LongestTtft, Percentile, SpreadOfLengths
 from perfmodel.cli.values import number, seconds, whole_number
 from perfmodel.errors import SpecError
 from perfmodel.plan.autoscale import DEFAULT_TOLERANCE_FRAC
@@ -57,15 +58,11 @@ def scale(
         Path | None, typer.Option("--load", help="CSV with time_s and requests_per_s instead.", metavar="FILE")
     ] = None,
     step: Annotated[str, typer.Option("--step", help="Round of the autoscaler.", metavar="TIME")] = "15s",
-    ttft: Annotated[str | None, typer.Option("--ttft", help="Longest time to first token, e.g. 1s.")] = None,
-    tpot: Annotated[str | None, typer.Option("--tpot", help="Longest time per output token, e.g. 50ms.")] = None,
-    e2e: Annotated[str | None, typer.Option("--e2e", help="Longest end-to-end time, e.g. 30s.")] = None,
-    percentile: Annotated[
-        str, typer.Option("--percentile", help="Share of requests that must meet them: 50, 90, 95, 99.", metavar="N")
-    ] = "95",
-    length_spread: Annotated[
-        str, typer.Option("--length-spread", help="Lengths vary within this share of isl and osl.", metavar="X")
-    ] = "0.2",
+    ttft: LongestTtft = None,
+    tpot: LongestTpot = None,
+    e2e: LongestE2e = None,
+    percentile: Percentile = "95",
+    length_spread: SpreadOfLengths = "0.2",
     spare: Annotated[str, typer.Option("--spare", help="Replicas that may fail at the peak (N + X).")] = "0",
     min_replicas: Annotated[str, typer.Option("--min-replicas", help="Fewest replicas.", metavar="N")] = "1",
     max_replicas: Annotated[str, typer.Option("--max-replicas", help="Most replicas.", metavar="N")] = "64",

@@ -25,6 +25,7 @@ from perfmodel.specs.files import data_from_text, read_data, read_spec, read_tex
 from perfmodel.specs.hf.files import config_from_path
 from perfmodel.specs.hf_config import model_from_config
 from perfmodel.specs.model import FixedWork, Model
+from perfmodel.specs.model_names import local_path, name_from_path, without_suffix
 from perfmodel.specs.quantization import Scheme, scheme_by_name
 from perfmodel.specs.runtime import Runtime
 from perfmodel.specs.system import System
@@ -69,22 +70,6 @@ _WORDS: Final[dict[Kind, str]] = {
 }
 _HEADER = re.compile(r"^(name|names|hf_id|kind|title|families):(.*(?:\n(?![A-Za-z_#]).*)*)", re.MULTILINE)
 _COUNTED = re.compile(r"^\s*(\d+)\s*(?:x|\*|×)\s*(.+)$", re.IGNORECASE)
-_QUANTISED_SUFFIX: Final = (
-    (re.compile(r"-(gptq)[-_]?int8$"), "gptq-int8"),
-    (re.compile(r"-(gptq)([-_]?(int4|4bit))?(-128g)?$"), "gptq-int4-g128"),
-    (re.compile(r"-(awq)([-_]?(int4|4bit))?(-marlin)?$"), "awq-int4-g128"),
-    (re.compile(r"-(quantized\.)?w8a8(-int8)?$"), "w8a8"),
-    (re.compile(r"-(quantized\.)?w4a16$"), "marlin-int4-g128"),
-    (re.compile(r"-(fp8)(-dynamic)?(-kv)?$"), "fp8"),
-    (re.compile(r"-(nvfp4|fp4)(-v\d+)?$"), "nvfp4"),
-    (re.compile(r"-(mxfp4)$"), "mxfp4"),
-    (re.compile(r"-(bnb-4bit|unsloth-bnb-4bit|nf4)$"), "bnb-nf4"),
-    (re.compile(r"-(q4_k_m|q8_0|q4_0|q6_k|q5_k_m)(-gguf)?$"), r"\1"),
-)
-_TUNING_SUFFIX: Final = re.compile(
-    r"-(instruct|chat|base|it|hf|bf16|fp16|thinking|0528|0324|v0\.[123]|2507|2024\d{4})$"
-)
-
 S = TypeVar("S", bound=BaseModel)
 
 
@@ -332,11 +317,11 @@ class Catalogue:
 
     def model(self, reference: str) -> ModelChoice:
         """Return the model behind a name, a Hugging Face id, a checkpoint name with suffixes, or a config.json path."""
-        path = _local_path(reference)
+        path = local_path(reference)
         if path is None:
             return self._named(reference)
         if path.suffix == ".json" or path.is_dir() or (path.is_file() and path.suffix != ".yaml"):
-            model = model_from_config(config_from_path(path), name=_name_from_path(path))
+            model = model_from_config(config_from_path(path), name=name_from_path(path))
             return ModelChoice(model, model.weight_scheme, model.warnings)
         if path.suffix == ".yaml":
             return self._catalogued(path, ())
@@ -354,7 +339,7 @@ class Catalogue:
         name, scheme, remarks = _plain(reference), None, []
         spellings = self.spellings("model") if f"{name}.yaml" not in self._file_names("model") else {name: name}
         while name not in spellings:
-            shorter, found = _without_suffix(name)
+            shorter, found = without_suffix(name)
             if shorter == name and "/" in name:
                 shorter = name.rsplit("/", 1)[-1]
             if shorter == name:
@@ -380,29 +365,3 @@ class Catalogue:
 
     def _model_data(self, name: str) -> Mapping[str, Any]:
         return read_data(self.path("model", name))
-
-
-def _local_path(reference: str) -> Path | None:
-    """Return the reference as a path where the file system can be asked about it, else None."""
-    try:
-        path = Path(reference).expanduser()
-        path.exists()
-    except (OSError, RuntimeError, ValueError):
-        return None
-    return path
-
-
-def _without_suffix(name: str) -> tuple[str, str | None]:
-    """Return the name without its last checkpoint suffix, and the weight scheme that the suffix means."""
-    for pattern, scheme in _QUANTISED_SUFFIX:
-        match = pattern.search(name)
-        if match:
-            return name[: match.start()], match.expand(scheme)
-    return _TUNING_SUFFIX.sub("", name), None
-
-
-def _name_from_path(path: Path) -> str:
-    stem = (
-        path.resolve().name if path.is_dir() else (path.resolve().parent.name if path.stem == "config" else path.stem)
-    )
-    return re.sub(r"[^a-z0-9._+-]", "-", stem.lower()).strip("-._+") or "model"

@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfmodel.cost.kernel import KernelPrices
+from perfmodel.measure.profile import OperatorTiming
+from perfmodel.measure.profiling.roofline_gap import GapPrices
+from perfmodel.specs.catalogue import Catalogue
+
 HEADER = (
     "Device_id,Model ID,Task ID,Stream ID,Op Name,OP Type,OP State,Task Type,Task Start Time(us),Task Duration(us),"
     "Task Wait Time(us),Block Num,Mix Block Num,HF32 Eligible,Input Shapes,Input Data Types,Input Formats,"
@@ -91,3 +96,16 @@ def trace(events: Sequence[dict[str, Any]]) -> str:
 def span(name: str, ts: float, dur: float, tid: int = 2) -> dict[str, Any]:
     """Return an event that ran on the device."""
     return {"ph": "X", "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": {"Task Type": "AI_CORE"}}
+
+
+def op(kind: str, start: float, duration: float, stream: str = "1", **more: Any) -> OperatorTiming:
+    """Return an operator; times in microseconds."""
+    return OperatorTiming(
+        name=f"{kind}_{start:g}", type=kind, start_s=start / 1e6, duration_s=duration / 1e6, stream=stream, **more
+    )
+
+
+def prices(catalogue: Catalogue, device: str = "ascend-910b2") -> GapPrices:
+    own = catalogue.device(device)
+    names = ("ideal", "hard-bound", "prior")
+    return GapPrices(*(KernelPrices(catalogue.calibration(name).for_device(own)) for name in names))
