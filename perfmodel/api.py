@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.api_judging import audit, curve, curves
+from perfmodel.api_judging import audit, curve, curves, verdict
 from perfmodel.api_kernels import dispatch, fusion, profile, recompute, streams
 from perfmodel.errors import PerfmodelError, UnknownNameError
+from perfmodel.plan.demand import Demand, Targets
 from perfmodel.serving.arrivals import Trace
 from perfmodel.serving.metrics import ServingResult, Slo
 from perfmodel.serving.traffic import Traffic
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from perfmodel.cost.hierarchy import Hierarchy
     from perfmodel.fit.result import FitResult
     from perfmodel.measure.profiling.answer import ProfileAnswer
-    from perfmodel.plan.demand import Demand, Targets
     from perfmodel.plan.finalists import Contest
     from perfmodel.serving.options import ServingOptions
     from perfmodel.serving.rate_sweep import RateSweep
@@ -50,9 +50,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Catalogue",
+    "Demand",
     "PerfmodelError",
     "Question",
     "Slo",
+    "Targets",
     "Trace",
     "Traffic",
     "audit",
@@ -68,6 +70,7 @@ __all__ = [
     "hierarchy",
     "memory",
     "plan",
+    "plan_rows",
     "profile",
     "question",
     "rate_sweep",
@@ -77,6 +80,7 @@ __all__ = [
     "steady",
     "streams",
     "sweep",
+    "verdict",
 ]
 
 _SHORT: Final = {"isl": "input_tokens", "osl": "output_tokens", "devices": "n_devices", "concurrency": "batch"}
@@ -330,7 +334,6 @@ def plan(
 
     `space` narrows the search with the fields of `plan.space.Space`: tp, quantizations, runtimes, ...
 
-    >>> from perfmodel.plan.demand import Demand, Targets
     >>> contest = plan(
     ...     "llama-3.1-8b", "a100-80gb-sxm", tp=(1,), quantizations=("none",), simulate=False,
     ...     demand=Demand(input_tokens=512, output_tokens=128, n_users=16), targets=Targets(tpot_s=0.05),
@@ -352,6 +355,22 @@ def plan(
         prices=dict(prices_usd_per_hour or {}),
     )
     return contested(ranked(found, objective), simulate=simulate)
+
+
+def plan_rows(contest: Contest) -> list[dict[str, Any]]:
+    """Return a row for each rival of a plan in its order, with stable keys in base units; `reason` says why it lost.
+
+    >>> contest = plan(
+    ...     "llama-3.1-8b", "a100-80gb-sxm", tp=(1,), quantizations=("none",), simulate=False,
+    ...     demand=Demand(input_tokens=512, output_tokens=128, n_users=16), targets=Targets(tpot_s=0.05),
+    ... )
+    >>> plan_rows(contest)[0]["status"]
+    'meets'
+    """
+    from perfmodel.report.plan import plan_rows as rows_of
+    from perfmodel.report.plan_view import PlanView
+
+    return rows_of(PlanView(contest))
 
 
 def diagnosis(

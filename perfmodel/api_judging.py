@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.fit.result import FitResult
     from perfmodel.validate.audit.run import Audit
 
-__all__ = ["audit", "curve", "curves"]
+__all__ = ["audit", "curve", "curves", "verdict"]
 
 
 def curve(law: str, x: ArrayLike, y: ArrayLike, *, x_name: str = "", y_name: str = "y") -> FitResult:
@@ -48,6 +48,17 @@ def curves(x: ArrayLike, y: ArrayLike, *, x_name: str, y_name: str) -> Ranking:
     from perfmodel.fit.ranking import ranked_fits
 
     return ranked_fits(candidate_laws((x_name,), y_name), data_from_arrays({x_name: x}, y, y_name=y_name))
+
+
+def verdict(result: FitResult) -> str:
+    """Return in plain words whether a fit deserves trust, and within what.
+
+    >>> "4 points" in verdict(curve("contention_power", [1, 2, 4, 8], [4.0, 2.8, 2.1, 1.4]))
+    True
+    """
+    from perfmodel.fit.verdict import verdict as verdict_of
+
+    return verdict_of(result)
 
 
 def audit(claims: Path | str | None = None, *, catalogue: Catalogue | None = None) -> Audit:
